@@ -30,7 +30,7 @@ Calendar = Literal["day", "week", "year"]
 DeltaMode = Literal["random", "adversarial", "warm", "grid"]
 RegressionLoss = Literal["gaussian", "absolute"]
 LabelForm = Literal["plain", "log"]
-NumberForm = Literal["plain", "quantile"]
+NumberForm = Literal["plain", "quantile", "piecewise"]
 # The methods that train a network: ours, the paper's rivals, and its ablations of ours.
 Method = Literal[
     "gi",
@@ -177,8 +177,9 @@ class Training(Spec):
     )
     number_form: NumberForm = Field(
         "plain",
-        description="how a network reads numbers: standardised, or as their quantile among the values of its fit, "
-        "which separates crowded values and limits extreme ones; the rival `gbdt` needs neither",
+        description="how a network reads numbers: standardised; as their quantile among the values of its fit, which "
+        "separates crowded values and limits extreme ones; or with a slope of its own for each piece of their range, "
+        "which suits numbers such as the hour of a day; the rival `gbdt` needs none of them",
     )
     width: int = Field(64, ge=1, le=4096, description="units of a hidden layer")
     num_layers: int = Field(2, ge=1, le=8, description="hidden layers, each followed by a TReLU")

@@ -6,7 +6,8 @@ reach a weight. Its numbers are robust: one absurd value in a window neither ove
 
 Columns of dense, d = p + o + 2c:
 
-    p   numbers in task order, as in `trainer.data.numbers`, within ±10; the fit's median if missing
+    p   numbers in task order, as in `trainer.data.numbers`, within ±10, or positions among pieces if `has_pieces`; the
+        fit's median if missing
     o   1.0 if an optional number is missing, else 0.0; one column per optional number, in task order
     2c  sine and cosine of each calendar phase, in the order of `training.calendar`
 """
@@ -24,7 +25,7 @@ from contracts.errors import CycleError
 from contracts.task import Calendar, Task
 from store.events.columns import EventColumns
 from trainer.data.labels import PLAIN, LabelUnit, find_usual_range, fit_label_unit
-from trainer.data.numbers import Number, fit_number
+from trainer.data.numbers import Number, fit_number, num_pieces
 
 # A category value seen less often in a fit falls into the unseen bucket; so that bucket has rows to train on.
 MIN_SEEN = 5
@@ -40,7 +41,8 @@ PERIODS: dict[Calendar, int] = {"day": DAY, "week": 7 * DAY, "year": 31_556_952_
 class Encoder:
     """The constants of one fit. `cutoff` in microseconds; `classes` is empty for regression.
 
-    A category's code is 1 + its position in its vocabulary, 0 for every other value. `label_unit` is for regression.
+    If `has_pieces`, numbers are positions among pieces, which the network tells apart. A category's code is 1 + its
+    position in its vocabulary, 0 for every other value. `label_unit` is for regression.
     """
 
     cutoff: int
@@ -50,6 +52,7 @@ class Encoder:
     vocabularies: tuple[tuple[str, ...], ...]
     classes: tuple[str, ...]
     label_unit: LabelUnit
+    has_pieces: bool = False
 
     @property
     def is_classification(self) -> bool:
@@ -70,6 +73,11 @@ class Encoder:
         return 2 * len(self.calendar)
 
     @property
+    def num_positions(self) -> int:
+        """How many of the first columns of dense are positions among pieces."""
+        return len(self.numbers) if self.has_pieces else 0
+
+    @property
     def num_dense(self) -> int:
         return len(self.numbers) + sum(number.is_optional for number in self.numbers) + self.num_calendar
 
@@ -83,6 +91,8 @@ class Encoded:
     u        (n,)    float32  model time, 0 at the cutoff
     targets  (n,)    int64 class index, -1 for a class that the encoder does not know; or float32 standardised label
     windows  (n,)    int64    start of each row's window, microseconds
+
+    The first `num_positions` columns of dense are positions among pieces, as in `trainer.data.numbers`.
     """
 
     dense: NDArray[np.float32]
@@ -90,6 +100,7 @@ class Encoded:
     u: NDArray[np.float32]
     targets: NDArray[np.int64] | NDArray[np.float32]
     windows: NDArray[np.int64]
+    num_positions: int = 0
 
     def __len__(self) -> int:
         return len(self.u)
@@ -106,10 +117,15 @@ class Encoded:
     def has_classes(self) -> bool:
         return np.issubdtype(self.targets.dtype, np.integer)
 
-    def take(self, numbers: NDArray[np.integer[Any]]) -> "Encoded":
-        """The rows with these numbers."""
+    def take(self, which: NDArray[np.integer[Any] | np.bool_] | slice) -> "Encoded":
+        """The rows with these numbers, or of this mask or slice."""
         return Encoded(
-            self.dense[numbers], self.codes[numbers], self.u[numbers], self.targets[numbers], self.windows[numbers]
+            dense=self.dense[which],
+            codes=self.codes[which],
+            u=self.u[which],
+            targets=self.targets[which],
+            windows=self.windows[which],
+            num_positions=self.num_positions,
         )
 
 
@@ -126,6 +142,10 @@ class EncodedOnDemand:
     @property
     def num_dense(self) -> int:
         return self.encoder.num_dense
+
+    @property
+    def num_positions(self) -> int:
+        return self.encoder.num_positions
 
     @property
     def num_codes(self) -> int:
@@ -179,12 +199,13 @@ def fit_encoder(task: Task, rows: EventColumns, cutoff: int, which: NDArray[np.b
     if not task.is_classification:
         usual = find_usual_range(task, rows, which)
         unit = fit_label_unit(task.target.name, labels, task.training.label_form, usual)
+    form = task.training.number_form
     return Encoder(
         cutoff=cutoff,
         clock=task.clock,
         calendar=task.training.calendar,
         numbers=tuple(
-            fit_number(taken(rows.number(j)), feature.optional, task.training.number_form)
+            fit_number(taken(rows.number(j)), feature.optional, form, num_pieces(len(task.numbers)))
             for j, feature in enumerate(task.numbers)
         ),
         vocabularies=tuple(
@@ -192,6 +213,7 @@ def fit_encoder(task: Task, rows: EventColumns, cutoff: int, which: NDArray[np.b
         ),
         classes=classes,
         label_unit=unit,
+        has_pieces=form == "piecewise",
     )
 
 
@@ -207,6 +229,7 @@ def encode(encoder: Encoder, rows: EventColumns, which: NDArray[np.bool_] | None
         u=np.empty(num_rows, np.float32),
         targets=np.empty(num_rows, np.int64) if encoder.is_classification else np.empty(num_rows, np.float32),
         windows=np.empty(num_rows, np.int64),
+        num_positions=encoder.num_positions,
     )
     codes_of = [_codes(*both) for both in zip(encoder.vocabularies, rows.vocabularies, strict=True)]
     end = 0

@@ -27,6 +27,12 @@ def tails(ordered: NDArray[np.float64]) -> tuple[float, float]:
     return float(ordered[low]), float(ordered[high])
 
 
+def without_tails(ordered: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values, at least one, between the tails."""
+    first, last = positions_within_tails(len(ordered), np.array([0.0, 1.0])).tolist()
+    return ordered[first : last + 1]
+
+
 def positions_within_tails(count: int, shares: NDArray[np.float64]) -> NDArray[np.intp]:
     """Positions, among `count` (at least one) ordered values, of the values at these shares; never in a tail."""
     tail = math.ceil(count * _TAIL)

@@ -5,9 +5,9 @@ so they are encoded once, as columns `(n, D)` that every member weighs in its ow
 members. A node costs about the same however little it computes, so a few columns of weight 0 are cheaper than a node
 that drops them.
 
-Columns, D = p + p + K + 1:
+Columns, D = P + p + K + 1:
 
-    p    numbers, standardised and clipped
+    P    numbers, standardised and clipped (P = p), or what their positions among pieces become
     p    1.0 if a number is missing; these columns are absent if no number is optional
     K    waves, `sin(rate·lead + phase)`: a constant 1, the calendar's, and those of each member's Time2Vec
     1    the lead `at − cutoff` in microseconds; a time-oblivious network has neither lead nor waves
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer.data.encoder import PERIODS, Encoder
-from trainer.data.numbers import DENSE_LIMIT
+from trainer.data.numbers import DENSE_LIMIT, num_pieces
 from trainer.export.onnx_builder import DOUBLE, FLOAT, Constant, Dual, GraphBuilder
 
 
@@ -48,19 +48,32 @@ def join_waves(encoder: Encoder, frequency: NDArray[np.float64], phase: NDArray[
 def read_columns(graph: GraphBuilder, encoder: Encoder, waves: Waves | None, with_rate: bool) -> Dual:
     """The columns `(n, D)`, and the rate `(n, K + 1)` of waves and lead; the value is "" if there is no column.
 
-    Without waves there are no columns of time. All columns are computed in double.
+    Without waves there are no columns of time. All columns but pieces are computed in double.
     """
     columns, rate = _numbers(graph, encoder) if encoder.numbers else [], None
+    pieces = [_pieces(graph, columns.pop(0), encoder.num_positions)] if encoder.num_positions else []
     if waves is not None:
         since = graph.add("Cast", graph.add("Sub", "at", np.int64(encoder.cutoff)), to=DOUBLE)
         lead = graph.add("Unsqueeze", since, np.array([1]))
         angles = graph.add("Gemm", lead, waves.rates[None], waves.phases)
         columns += [graph.add("Sin", angles), lead]
         rate = _rate(graph, encoder, waves, lead, angles) if with_rate else None
-    if not columns:
-        return Dual("", None)
-    together = graph.add("Concat", *columns, axis=1) if len(columns) > 1 else columns[0]
-    return Dual(graph.add("Cast", together, to=FLOAT), rate)
+    if columns:
+        pieces.append(graph.add("Cast", _side_by_side(graph, columns), to=FLOAT))
+    return Dual(_side_by_side(graph, pieces) if pieces else "", rate)
+
+
+def _side_by_side(graph: GraphBuilder, columns: list[str]) -> str:
+    return graph.add("Concat", *columns, axis=1) if len(columns) > 1 else columns[0]
+
+
+def _pieces(graph: GraphBuilder, positions: str, num_positions: int) -> str:
+    """How far positions `(n, p)` have passed each piece, `(n, P)`, as `trainer.network.layers.split_pieces`."""
+    pieces = num_pieces(num_positions)
+    single = graph.add("Unsqueeze", graph.add("Cast", positions, to=FLOAT), np.array([2]))
+    beyond = graph.add("Sub", single, np.arange(pieces, dtype=np.float32))
+    passed = graph.add("Clip", beyond, np.float32(0), np.float32(1))
+    return graph.add("Reshape", passed, np.array([-1, num_positions * pieces]))
 
 
 def _rate(graph: GraphBuilder, encoder: Encoder, waves: Waves, lead: str, angles: str) -> str:
@@ -73,7 +86,7 @@ def _rate(graph: GraphBuilder, encoder: Encoder, waves: Waves, lead: str, angles
 
 
 def _numbers(graph: GraphBuilder, encoder: Encoder) -> list[str]:
-    """Standardised numbers `(n, p)` and, if any are optional, which values are missing `(n, p)`."""
+    """Numbers as the network reads them `(n, p)` and, if any are optional, which values are missing `(n, p)`."""
     medians, means, scales = np.array([(number.median, number.mean, number.scale) for number in encoder.numbers]).T
     is_missing = graph.add("IsNaN", "numbers")
     filled = graph.add("Where", is_missing, medians, "numbers")

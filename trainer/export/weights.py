@@ -113,12 +113,13 @@ class Weights:
     def _on_columns(self, dense: Array, tau: Array, bias: Array) -> Affine:
         """A map with weights on dense `(E, d, out)` and on τ `(E, m, out)`, rewritten as a map of the columns."""
         num_members, _, num_outputs = bias.shape
-        num_numbers = len(self.encoder.numbers)
         optional = np.flatnonzero([number.is_optional for number in self.encoder.numbers])
-        missing = np.zeros((num_members, num_numbers if len(optional) else 0, num_outputs))
-        end = num_numbers + len(optional)
-        missing[:, optional] = dense[:, num_numbers:end]
-        features = np.concatenate([dense[:, :num_numbers], missing], axis=1)
+        missing = np.zeros((num_members, len(self.encoder.numbers) if len(optional) else 0, num_outputs))
+        shape = self.network.architecture
+        begin = len(self.encoder.numbers) + shape.num_positions * (shape.num_pieces - 1)
+        end = begin + len(optional)
+        missing[:, optional] = dense[:, begin:end]
+        features = np.concatenate([dense[:, :begin], missing], axis=1)
         if self.network.time is None:
             return Affine(features, bias)
         num_linear = self.network.time.num_linear

@@ -160,7 +160,7 @@ def _newest_windows(rows: Encoded) -> list[Encoded]:
     for start in np.unique(rows.windows)[-(max(_REACHES) + _NUM_FORECAST) :]:
         first, end = np.searchsorted(rows.windows, [start, start + 1])
         kept = slice(int(first), int(end), math.ceil((end - first) / _MAX_ROWS))
-        windows.append(Encoded(*(column[kept] for column in vars(rows).values())))
+        windows.append(rows.take(kept))
     return windows
 
 

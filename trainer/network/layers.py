@@ -78,6 +78,12 @@ class Linear(nn.Module):
         return Dual(value, *self._derivatives(x))
 
 
+def split_pieces(positions: Float[Tensor, "E n p"], num_pieces: int) -> Float[Tensor, "E n pP"]:
+    """How far each position has passed each of its `num_pieces` pieces, from 0 to 1, number by number."""
+    starts = torch.arange(num_pieces, dtype=positions.dtype, device=positions.device)
+    return (positions[..., None] - starts).clamp(0, 1).flatten(2)
+
+
 class Embedding(nn.Module):
     """Embedding vectors of categories. Code 0, the unseen bucket, starts at zero: the middle of all others."""
 

@@ -6,11 +6,12 @@ operations that differentiate, export and compile like any others. Features and 
 
 Legend, and the parameters by name in the order in which the layers are applied (d numbers, q categories, H = width):
 
-    E members   n rows   K outputs   m = time_width   p = time_linear   s = trelu_width   a = embedding
+    E members   n rows   K outputs   m = time_width   p = time_linear   s = trelu_width   a = embedding   P = num_pieces
 
     embedding.table       (E, V, a)      all categories' codes, one below the other; category j starts at row starts[j]
     time.frequency, time.phase  (E, m)   Time2Vec: τ(u) = [ω·u + b for the first p, sin(ω·u + b) for the others]
-    hidden.{i}.weight     (E, in, H)     in = H, and for i = 0: d + q·a + m, the columns [dense, embeddings, τ]
+    hidden.{i}.weight     (E, in, H)     in = H, and for i = 0: d + q·a + m, the columns [dense, embeddings, τ]; a
+                                         position among pieces (`trainer.data.numbers`) counts as P columns of dense
     hidden.{i}.bias       (E, H)
     activations.{i}.hidden.weight, .bias     (E, m, 2s), (E, 2s)   then tanh: s for the slope, s for the threshold
     activations.{i}.slope.weight, .bias      (E, s, H), (E, H)     h(τ)
@@ -32,7 +33,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from contracts.task import Training
-from trainer.network.layers import Dual, Embedding, Linear, ReLU, Time2Vec, TReLU
+from trainer.data.numbers import num_pieces
+from trainer.network.layers import Dual, Embedding, Linear, ReLU, Time2Vec, TReLU, split_pieces
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,22 @@ class Architecture:
     time_linear: int
     trelu_width: int
     is_timed: bool
+    num_positions: int = 0
+
+    @property
+    def num_pieces(self) -> int:
+        """Columns of the first layer that one position becomes."""
+        return num_pieces(self.num_positions)
+
+    @property
+    def num_read(self) -> int:
+        """Columns of dense that the network reads."""
+        return self.num_dense if self.is_timed else self.num_dense - self.num_calendar
 
     @property
     def num_numbers(self) -> int:
-        """Columns of dense that the network reads."""
-        return self.num_dense if self.is_timed else self.num_dense - self.num_calendar
+        """Columns of the first linear layer that these become."""
+        return self.num_read + self.num_positions * (self.num_pieces - 1)
 
     @property
     def num_inputs(self) -> int:
@@ -64,9 +77,19 @@ class Architecture:
 
 
 def architecture(
-    training: Training, num_dense: int, num_categories: int, num_outputs: int, is_timed: bool
+    training: Training,
+    num_dense: int,
+    num_categories: int,
+    num_outputs: int,
+    is_timed: bool,
+    *,
+    num_positions: int = 0,
 ) -> Architecture:
-    """The architecture of a recipe; the calendar's sines and cosines are the last columns of dense."""
+    """The architecture of a recipe.
+
+    The first `num_positions` columns of dense are positions among pieces, the last ones the calendar's sines and
+    cosines.
+    """
     return Architecture(
         num_dense=num_dense,
         num_calendar=2 * len(training.calendar),
@@ -80,6 +103,7 @@ def architecture(
         time_linear=training.time_linear,
         trelu_width=training.trelu_width,
         is_timed=is_timed,
+        num_positions=num_positions,
     )
 
 
@@ -202,8 +226,10 @@ class CohortNetwork(nn.Module):
 
     def _features(self, dense: Tensor, codes: Tensor) -> list[Tensor]:
         """The inputs of the first layer other than time."""
-        numbers = dense[..., : self.architecture.num_numbers]
-        return [numbers] if self.embedding is None else [numbers, self.embedding(codes)]
+        shape = self.architecture
+        positions, others = dense[..., : shape.num_positions], dense[..., shape.num_positions : shape.num_read]
+        numbers = [others] if shape.num_positions == 0 else [split_pieces(positions, shape.num_pieces), others]
+        return numbers if self.embedding is None else [*numbers, self.embedding(codes)]
 
     def _later_layers(self, x: Dual, tau: Dual | None) -> Dual:
         """The outputs, from the first layer's sums."""

@@ -114,7 +114,14 @@ def draw_network(
 ) -> N:
     """An untrained network for these members, on the CPU; each member's parameters come from its own seed."""
     first = members[0].rows
-    shape = architecture(training, first.num_dense, first.num_codes, members[0].num_outputs, is_timed)
+    shape = architecture(
+        training,
+        first.num_dense,
+        first.num_codes,
+        members[0].num_outputs,
+        is_timed,
+        num_positions=first.num_positions,
+    )
     seeds = [_seed(member.seed, _PARAMETERS) for member in members]
     return build(shape, [member.vocabulary_sizes for member in members], seeds, dtype)
 

@@ -21,7 +21,7 @@ FORMS = ("number_form", "label_form")
 _CALENDARS: tuple[Calendar, ...] = ("day", "week", "year")
 _LOSSES: tuple[RegressionLoss, ...] = ("gaussian", "absolute")
 _LABEL_FORMS: tuple[LabelForm, ...] = ("plain", "log")
-_NUMBER_FORMS: tuple[NumberForm, ...] = ("plain", "quantile")
+_NUMBER_FORMS: tuple[NumberForm, ...] = ("plain", "quantile", "piecewise")
 
 NETWORK: Space = {
     "history": (4, 12, 26, None),

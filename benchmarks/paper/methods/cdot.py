@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.paper.methods.house import network_method
-from benchmarks.paper.methods.rows import spread, take
+from benchmarks.paper.methods.rows import spread
 from benchmarks.paper.splits import Split
 from contracts.errors import CycleError
 from contracts.task import Training
@@ -80,7 +80,7 @@ def transported(known: Encoded, unseen: Encoded, num_numbers: int) -> Encoded:
     points, classes = known.dense[:, :num_numbers].astype(np.float64), known.targets.astype(np.int64)
     future = unseen.dense[spread(np.arange(len(unseen.u)), _MOST_ROWS), :num_numbers].astype(np.float64)
     images = move([Domain(points[rows], classes[rows]) for rows in chosen], future)
-    rows = take(known, np.concatenate(chosen))
+    rows = known.take(np.concatenate(chosen))
     rows.dense[:, :num_numbers] = np.concatenate(images)
     return rows
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from benchmarks.paper.methods.draws import minibatches, seeds_for, steps_of
-from benchmarks.paper.methods.rows import moved_on, newest, spread, take
+from benchmarks.paper.methods.rows import moved_on, newest, spread
 from benchmarks.paper.splits import Split
 from contracts.clock import Clock
 from contracts.errors import CycleError
@@ -101,9 +101,9 @@ def pair(known: Encoded, num_numbers: int, clock: Clock) -> Pairs:
     points = known.dense[:, :num_numbers]
     images = [transported(points[before], points[after]) for before, after in itertools.pairwise(chosen)]
     return Pairs(
-        before=take(known, np.concatenate(chosen[:-1])),
+        before=known.take(np.concatenate(chosen[:-1])),
         images=np.concatenate(images),
-        after=take(known, np.concatenate(chosen[1:])),
+        after=known.take(np.concatenate(chosen[1:])),
         step=clock.window / clock.span,
     )
 

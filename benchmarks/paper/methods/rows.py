@@ -1,7 +1,7 @@
 """Rows that methods of the paper make out of known ones: joined, thinned, and moved to the domain that follows."""
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,20 +10,21 @@ from contracts.clock import Clock
 from trainer.data.encoder import Encoded
 
 
-def take(rows: Encoded, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> Encoded:
-    """The rows of a mask `(n,)` or of these positions, in their order."""
-    return Encoded(*(getattr(rows, field.name)[chosen] for field in fields(Encoded)))
-
-
 def newest(rows: Encoded) -> Encoded:
     """The rows of the newest domain."""
-    return take(rows, rows.windows == rows.windows.max())
+    return rows.take(rows.windows == rows.windows.max())
 
 
 def join(parts: Sequence[Encoded]) -> Encoded:
     """All rows of these parts, one part after the other; a fit needs them in the order of their windows."""
-    columns = (np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Encoded))
-    return Encoded(*columns)
+    return Encoded(
+        dense=np.concatenate([part.dense for part in parts]),
+        codes=np.concatenate([part.codes for part in parts]),
+        u=np.concatenate([part.u for part in parts]),
+        targets=np.concatenate([part.targets for part in parts]),
+        windows=np.concatenate([part.windows for part in parts]),
+        num_positions=parts[0].num_positions,
+    )
 
 
 def spread(rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import onnx
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -19,8 +20,9 @@ from tests.unit.trainer.export.exported_network import (
     make_training,
 )
 from trainer.data.encoder import encode, fit_encoder
-from trainer.data.numbers import DENSE_LIMIT, fit_number
+from trainer.data.numbers import DENSE_LIMIT, fit_number, num_pieces
 from trainer.export.onnx_export import build_graph
+from trainer.network.layers import split_pieces
 
 TASK = make_task(training=make_training(number_form="quantile"))
 values = st.floats(allow_nan=False, width=64)
@@ -117,6 +119,65 @@ def test_the_graph_holds_numbers_with_fewer_knots_than_others(constant: float) -
     encoder = fit_encoder(TASK, rows, CUTOFF)
     assert len(encoder.numbers[1].knots) == 1 < len(encoder.numbers[0].knots) < 6
     assert_graph_is_torch(TASK, encoder, make_network(encoder, TASK.training, 2), [1, 0], rows.select(slice(50)))
+
+
+def positions(column: NDArray[np.float64], asked: NDArray[np.float64], most_pieces: int = 24) -> NDArray[np.float64]:
+    return fit_number(column, False, "piecewise", most_pieces).encode(asked)
+
+
+def test_pieces_hold_equally_many_values() -> None:
+    column = np.random.default_rng(0).lognormal(0, 2, 24_000)
+    held = np.bincount(positions(column, column).astype(np.intp).clip(0, 23))
+    assert len(held) == 24
+    assert held[1:-1].min() > 950
+    assert held[1:-1].max() < 1050
+
+
+def test_each_of_a_few_values_is_a_bound_of_pieces() -> None:
+    hours = np.repeat(np.arange(24.0), 50)
+    np.testing.assert_array_equal(positions(hours, np.array([0.0, 7.0, 7.5, 23.0])), [0, 7, 7.5, 23])
+
+
+def test_a_position_stays_among_the_pieces_for_any_value() -> None:
+    column = np.random.default_rng(0).normal(0, 1, 2000)
+    asked = np.array([-np.inf, -1e308, 0.0, 1e308, np.inf, np.nan])
+    found = positions(column, asked)
+    assert found[[0, 1, 3, 4]].tolist() == [0, 0, 24, 24]
+    assert 11 < found[2] < 13
+    assert 11 < found[5] < 13  # the median
+
+
+@pytest.mark.parametrize("column", [[], [np.nan, np.nan], [3.0, 3.0, 3.0], [-1e308, 1e308], [5e-324, 0.0, -5e-324]])
+def test_a_column_that_says_little_has_finite_positions(column: list[float]) -> None:
+    found = positions(np.array(column), np.array([-1.0, 0.0, 3.0, np.nan]))
+    assert np.isfinite(found).all()
+    assert (found >= 0).all()
+    assert (found <= max(0, len(column) - 1)).all()
+
+
+@pytest.mark.parametrize(("num_numbers", "expected"), [(0, 24), (1, 24), (42, 24), (128, 8), (512, 2)])
+def test_many_numbers_have_fewer_pieces_each(num_numbers: int, expected: int) -> None:
+    assert num_pieces(num_numbers) == expected
+
+
+def test_the_graph_reads_pieces_as_torch_does() -> None:
+    task = make_task(training=make_training(number_form="piecewise"))
+    known = make_rows(task, 900)
+    known.numbers[:, 1] = np.round(known.numbers[:, 1]).clip(0, 3)  # fewer pieces than the other
+    encoder = fit_encoder(task, known, CUTOFF)
+    rows = make_rows(task, 100, seed=1, end=CUTOFF + 90 * DAY)
+    rows.numbers[:6] = [[np.nan, np.nan], [1e308, 1e38], [-1e308, 0.0], [np.inf, -np.inf], [5e-324, 1.0], [0.0, -0.0]]
+    assert_graph_is_torch(task, encoder, make_network(encoder, task.training, 2), [1, 0], rows)
+
+
+def test_a_linear_layer_over_pieces_learns_a_slope_for_each() -> None:
+    """A valley and a peak in one number, which no single slope can follow."""
+    column = np.linspace(0, 24, 2400)
+    wanted = np.abs(column - 12) * (column < 18) + (24 - column) * (column >= 18)
+    found = split_pieces(torch.from_numpy(positions(column, column))[None, :, None], 24)[0].numpy()
+    inputs = np.column_stack([found, np.ones(len(column))])
+    weights = np.linalg.lstsq(inputs, wanted, rcond=None)[0]
+    np.testing.assert_allclose(inputs @ weights, wanted, atol=0.15)
 
 
 def test_rows_are_encoded_by_the_form_that_the_recipe_names() -> None:

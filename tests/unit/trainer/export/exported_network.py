@@ -69,7 +69,10 @@ def make_network(
 ) -> CohortNetwork:
     """A cohort with every parameter moved from its start; `other`: vocabulary sizes of one more member, the first."""
     sizes = ([other] if other else []) + [encoder.vocabulary_sizes] * num_members
-    shape = architecture(training, encoder.num_dense, len(encoder.vocabularies), encoder.num_outputs, is_timed)
+    num_dense, num_categories, num_positions = encoder.num_dense, len(encoder.vocabularies), encoder.num_positions
+    shape = architecture(
+        training, num_dense, num_categories, encoder.num_outputs, is_timed, num_positions=num_positions
+    )
     network = CohortNetwork(shape, sizes, range(len(sizes)))
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():

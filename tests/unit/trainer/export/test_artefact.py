@@ -68,8 +68,9 @@ def test_a_written_artefact_is_verified_and_answers(written: Written) -> None:
     assert written.manifest.parse_task() == written.task
 
 
-def test_an_artefact_whose_rows_have_other_forms_is_verified_and_answers(tmp_path: Path) -> None:
-    forms = make_training(label_form="log", number_form="quantile")
+@pytest.mark.parametrize("number_form", ["quantile", "piecewise"])
+def test_an_artefact_whose_rows_have_other_forms_is_verified_and_answers(tmp_path: Path, number_form: str) -> None:
+    forms = make_training(label_form="log", number_form=number_form)
     task = make_task(kind="regression", training=forms)
     encoder = fit_encoder(task, make_rows(task, 900), CUTOFF)
     network = make_network(encoder, forms, 2)

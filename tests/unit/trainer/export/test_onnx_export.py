@@ -77,6 +77,8 @@ def test_what_has_seen_one_row_on_any_device_is_exported_to_answer_any_number_on
         {"time_linear": 5},
         {"calendar": ()},
         {"calendar": ("year",)},
+        {"number_form": "piecewise"},
+        {"number_form": "piecewise", "calendar": (), "num_trelu": 0},
     ],
 )
 def test_graph_answers_as_torch_does_for_every_architecture(changes: dict[str, object]) -> None:

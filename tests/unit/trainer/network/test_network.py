@@ -165,6 +165,20 @@ def test_dual_pass_equals_jvp_in_model_time(num_outputs: int, num_trelu: int) ->
     assert rate.abs().max() > 0
 
 
+@pytest.mark.parametrize("num_positions", [1, 3])
+def test_dual_pass_of_a_network_that_reads_pieces_equals_jvp_in_model_time(num_positions: int) -> None:
+    shape_of = architecture(SMALL, 10, 2, 3, is_timed=True, num_positions=num_positions)
+    network = CohortNetwork(shape_of, [(4, 6)] * 2, (1, 2), torch.float64)
+    dense, codes, u = inputs(2)
+    dense[..., :num_positions] = dense[..., :num_positions].abs() * 8
+    value, rate = network.dual(dense, codes, u)
+    exact_value, exact_rate = jvp(lambda at: network(dense, codes, at), (u,), (torch.ones_like(u),))
+    torch.testing.assert_close(value, exact_value)
+    assert_rate_is_exact(rate, exact_rate)
+    alone = network.select([1])(dense[1:], codes[1:], u[1:])
+    torch.testing.assert_close(alone, value[1:])
+
+
 @pytest.mark.parametrize("num_trelu", [0, 1, 3])
 def test_course_equals_jvp_of_the_dual_pass(num_trelu: int) -> None:
     training = SMALL.model_copy(update={"num_trelu": num_trelu})
