@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from contracts.calibration import Calibration
 from contracts.errors import ArtefactRefused
-from contracts.task import Task
+from contracts.task import Task, read_task
 
 FORMAT_VERSION = 2
 GRAPH_FILE = "model.onnx"
@@ -129,7 +129,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def parse_task(self) -> Task:
         """The task as this Morrow reads it. Raises ArtefactRefused, for example for a spec of older rules."""
         try:
-            return Task.model_validate(self.task)
+            return read_task(self.task)
         except ValueError as error:
             raise ArtefactRefused("The manifest's task cannot be read.") from error
 

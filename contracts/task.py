@@ -6,6 +6,7 @@ error matrix.
 
 import hashlib
 import json
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self, get_args
@@ -164,7 +165,7 @@ class Training(Spec):
         ("day", "week", "year"), description="periods whose phase is an input, each as sine and cosine"
     )
     regression_loss: RegressionLoss = Field(
-        "gaussian",
+        "absolute",
         description="what a regression minimises: a Gaussian log-loss, whose answers are means, or absolute errors, "
         "whose answers are medians; the rival `gbdt` uses it too",
     )
@@ -176,7 +177,7 @@ class Training(Spec):
         "either way, and medians if logarithms are learned; rivals use it too",
     )
     number_form: NumberForm = Field(
-        "plain",
+        "piecewise",
         description="how a network reads numbers: standardised; as their quantile among the values of its fit, which "
         "separates crowded values and limits extreme ones; or with a slope of its own for each piece of their range, "
         "which suits numbers such as the hour of a day; the rival `gbdt` needs none of them",
@@ -250,8 +251,15 @@ class Training(Spec):
         return min(max(_FEWEST_ROWS, 1 << share.bit_length() - 1), _MOST_ROWS)
 
 
-# Settings that older recipes lack, and the values that these recipes used all along: their digests stay the same.
-_FORMER = {"label_form": "plain", "number_form": "plain"}
+# Settings that stored specs of older releases may lack, and the values that these releases used.
+_FORMER = {"regression_loss": "gaussian", "label_form": "plain", "number_form": "plain"}
+# Those of them that a digest leaves out at that value: recipes are older than these settings.
+_UNTOLD = {name: _FORMER[name] for name in ("label_form", "number_form")}
+
+
+def read_training(stored: Mapping[str, Any]) -> Training:
+    """A stored recipe as it was meant. Raises ValueError if it cannot be read."""
+    return Training.model_validate(_FORMER | dict(stored))
 
 
 class Task(Spec):
@@ -338,6 +346,13 @@ class Task(Spec):
         """Digest of method, hyper-parameters and schema: fits with the same digest share one error matrix."""
         spec = json.loads(self.unbounded.model_dump_json(exclude={"name", "schedule", "guard"}))
         spec["training"] = {
-            name: value for name, value in spec["training"].items() if (name, value) not in _FORMER.items()
+            name: value for name, value in spec["training"].items() if (name, value) not in _UNTOLD.items()
         }
         return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def read_task(stored: object) -> Task:
+    """The task of a stored spec as it was meant. Raises ValueError if it cannot be read."""
+    if isinstance(stored, Mapping) and isinstance(training := stored.get("training", {}), Mapping):
+        stored = {**stored, "training": _FORMER | dict(training)}
+    return Task.model_validate(stored)

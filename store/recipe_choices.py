@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select
 from sqlalchemy.dialects.postgresql import insert
 
 from contracts.clock import from_micros, to_micros
-from contracts.task import Training
+from contracts.task import Training, read_training
 from store.database import choices
 
 
@@ -66,7 +66,5 @@ def read_choices(connection: Connection, task_ids: Collection[int]) -> dict[tupl
     found = {}
     for row in connection.execute(select(*columns).where(choices.c.task_id.in_(task_ids))):
         task_id, recipe, asked, training, cutoff, *rest = row
-        found[task_id, recipe] = Choice(
-            Training.model_validate(asked), Training.model_validate(training), to_micros(cutoff), *rest
-        )
+        found[task_id, recipe] = Choice(read_training(asked), read_training(training), to_micros(cutoff), *rest)
     return found

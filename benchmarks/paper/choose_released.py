@@ -19,11 +19,11 @@ from scipy.special import softmax
 
 from benchmarks.paper.choices import RELEASED, Choice, read_choices, words
 from benchmarks.paper.methods import METHODS
-from benchmarks.paper.recipes import PAPER
+from benchmarks.paper.recipes import FORMER, PAPER
 from benchmarks.paper.runs import averaged, cut
 from benchmarks.paper.sets import PaperSet
 from benchmarks.paper.splits import Split, errors
-from contracts.task import Training
+from contracts.task import Training, read_training
 from trainer.evaluation.calibration import tempered_losses
 from trainer.tuning.origins import OLDEST_SHARE
 from trainer.tuning.search import Budget, Trial, choose
@@ -59,7 +59,7 @@ def choose_released(paper_set: PaperSet, method: Chosen, budget: Budget, report:
 
     found = choose(
         boosting_scorer(paper_set) if method == "gbdt" else scorer(paper_set),
-        Training(calendar=paper_set.calendars),
+        read_training({"calendar": paper_set.calendars}),
         restrict_space(BOOSTING, paper_set.task) if method == "gbdt" else space(paper_set),
         budget,
         seed=SEED,
@@ -121,8 +121,8 @@ def space(paper_set: PaperSet) -> Space:
 
 
 def difference(training: Training) -> Mapping[str, Any]:
-    """The settings in which a recipe differs from a task's default."""
-    return _differing(training.model_dump(), Training().model_dump())
+    """The settings in which a recipe differs from those that `released.toml` leaves out."""
+    return _differing(training.model_dump(), FORMER.model_dump())
 
 
 def _differing(values: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def _former(paper_set: PaperSet, method: Chosen) -> list[Mapping[str, Any]]:
     choice = read_choices(RELEASED).get(paper_set.name, {}).get(method)
     if choice is None:
         return []
-    training = Training.model_validate(choice.changes)
+    training = read_training(choice.changes)
     return [{name: value_of(training, name) for name in (BOOSTING if method == "gbdt" else space(paper_set))}]
 
 

@@ -7,8 +7,8 @@ all of it. `OPEN` lists what the text leaves open; `benchmarks.paper.choose` cho
 same holds for λ, which the paper tuned but does not give. The choices are in `chosen.toml`.
 
 `released` is what the service trains: the recipe that `benchmarks.paper.choose_released` found inside the training
-range. `released.toml` keeps it with its budget, as it differs from a task's default. A set without a choice has that
-default. LightGBM has a choice of its own; the other networks have our recipe.
+range. `released.toml` keeps it with its budget, as it differs from `FORMER`, a task's default when the choices were
+made. A set without a choice has that default. LightGBM has a choice of its own; the other networks have our recipe.
 """
 
 from collections.abc import Sequence
@@ -16,15 +16,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from benchmarks.paper.choices import CHOSEN, RELEASED, Changes, read_choices, words
-from contracts.task import Training
+from contracts.task import Training, read_training
 
 Config = Literal["paper", "released", "rule"]
 
 # δ is searched for on the whole minibatch.
 _PAPER: Changes = {
     "calendar": (), "finetune_windows": 2, "weight_decay": 0.0, "averaged": 0.0, "delta_mode": "warm",
-    "delta_rows": 1024,
+    "delta_rows": 1024, "number_form": "plain", "regression_loss": "gaussian",
 }  # fmt: skip
+FORMER = read_training({})
 _SMALL_TIME: Changes = {"time_width": 8, "time_linear": 2}
 _LARGE_TIME: Changes = {"time_width": 16, "time_linear": 4}
 
@@ -126,7 +127,7 @@ class Recipe:
 def find_recipe(set_name: str, method: str, config: Config, changes: Changes | None = None) -> Recipe:
     """The recipe of a set and a method in a configuration, with the changes that a table asks for."""
     if config == "rule":
-        return Recipe(Training(), "nothing to choose")
+        return Recipe(FORMER, "nothing to choose")
     recipe = _released(set_name, method) if config == "released" else _paper(set_name, method)
     if not changes:
         return recipe
@@ -150,11 +151,11 @@ def _paper(set_name: str, method: str) -> Recipe:
 
 def _released(set_name: str, method: str) -> Recipe:
     if method == "extrapolated_linear":
-        return Recipe(Training(), "degree and reach on its own earlier domains")
+        return Recipe(FORMER, "degree and reach on its own earlier domains")
     choice = read_choices(RELEASED).get(set_name, {}).get("gbdt" if method == "gbdt" else "gi")
     if choice is None:
-        return Recipe(Training(), "a task's default, not chosen yet")
-    return Recipe(Training.model_validate(choice.changes), choice.chosen_by)
+        return Recipe(FORMER, "a task's default, not chosen yet")
+    return Recipe(read_training(choice.changes), choice.chosen_by)
 
 
 def _values(training: Training, names: Changes) -> Changes:

@@ -4,6 +4,7 @@ If a task asks for a recipe to be chosen, the chosen recipe replaces the written
 kept folders go by the chosen recipe, and no other code needs to know how it came about.
 """
 
+import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,7 +14,7 @@ from sqlalchemy import Connection, Integer, Row, Text, any_, bindparam, cast, fu
 from sqlalchemy.dialects.postgresql import ARRAY, distinct_on, insert
 
 from contracts.errors import NotFound, TaskArchived, TaskLeaving
-from contracts.task import Task
+from contracts.task import Task, read_task
 from store.database import schemas, tasks
 from store.errors import SpecUnreadable
 from store.recipe_choices import Choice, read_choices
@@ -277,7 +278,7 @@ _NEWEST_OF = _NEWEST.where(tasks.c.id == any_(bindparam("task_ids", type_=ARRAY(
 def _parse(written: tuple[str, str]) -> Task:
     """The task of a stored spec and a name; the spec may have an earlier one."""
     spec, name = written
-    task = Task.model_validate_json(spec)
+    task = read_task(json.loads(spec))
     return task if task.name == name else task.model_copy(update={"name": name})
 
 

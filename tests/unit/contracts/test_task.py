@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from contracts.spec_values import suggest_name
-from contracts.task import Task, Training
+from contracts.task import Task, Training, read_task, read_training
 
 SPEC: dict[str, Any] = {
     "name": "flights",
@@ -86,8 +86,8 @@ def test_fits_on_different_numbers_of_rows_share_a_recipe_and_those_of_a_set_siz
 @pytest.mark.parametrize(("setting", "other"), [("label_form", "log"), ("number_form", "quantile")])
 def test_a_setting_that_was_added_changes_no_recipe_that_does_not_name_it(setting: str, other: str) -> None:
     plain, changed = ({"training": {setting: value}} for value in ("plain", other))
-    task = Task.model_validate(SPEC)
-    assert Task.model_validate(SPEC | plain).recipe == task.recipe != Task.model_validate(SPEC | changed).recipe
+    task = read_task(SPEC)
+    assert read_task(SPEC | plain).recipe == task.recipe != read_task(SPEC | changed).recipe
     spec = json.loads(task.model_dump_json(exclude={"name", "schedule", "guard"}))
     assert (spec["training"].pop("label_form"), spec["training"].pop("number_form")) == ("plain", "plain")
     assert hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16] == task.recipe
@@ -140,6 +140,19 @@ def test_bounds_of_a_target_change_neither_rows_nor_fits_and_are_written_only_if
     assert [bounded.target.bound(value) for value in (-0.5, 0.0, 7.0)] == [0.0, 0.0, 7.0]
 
 
+def test_a_stored_spec_means_what_it_meant_when_defaults_were_others() -> None:
+    new, stored = Task.model_validate(SPEC).training, read_task(SPEC).training
+    assert (new.number_form, new.regression_loss) == ("piecewise", "absolute")
+    assert (stored.number_form, stored.label_form, stored.regression_loss) == ("plain", "plain", "gaussian")
+    assert read_training({"number_form": "quantile"}).number_form == "quantile"
+
+
+@pytest.mark.parametrize("stored", [None, [], "flights", {}, {"training": 3}, SPEC | {"training": [1]}])
+def test_a_stored_spec_that_is_none_is_refused(stored: object) -> None:
+    with pytest.raises(ValueError, match="Task"):
+        read_task(stored)
+
+
 def test_digests_of_tasks_that_are_stored_stay_the_same() -> None:
-    task = Task.model_validate(SPEC)
+    task = read_task(SPEC)
     assert (task.recipe, task.row_schema) == ("ba9e7d5fa6faaa49", "b999bcfbe1ee7966")

@@ -56,7 +56,7 @@ def split(kind: str) -> Split:
         targets=generator.integers(0, 2, 60),
         windows=windows,
     )
-    known, unseen = (Encoded(*(column[part] for column in vars(rows).values())) for part in (np.s_[:40], np.s_[40:]))
+    known, unseen = (rows.take(part) for part in (np.s_[:40], np.s_[40:]))
     build, vocabulary_sizes = BUILDS[kind]
     return Split(
         origin=2,
@@ -123,7 +123,7 @@ def test_norms_settle_on_the_known_rows(monkeypatch: pytest.MonkeyPatch) -> None
     seen: list[Tensor] = []
     for layer in network.norms:
         layer.relu.register_forward_pre_hook(lambda _layer, inputs: seen.append(inputs[0].value))
-    second = Encoded(*(column[20:] for column in vars(given.known).values()))
+    second = given.known.take(np.s_[20:])
     outputs(network, second)
     assert len(seen) == 2
     for values in seen:
@@ -137,7 +137,7 @@ def test_every_network_of_the_paper_is_normed(kind: str) -> None:
     given = split(kind)
     found = adagraph_method(given, RECIPE, SEEDS)
     np.testing.assert_allclose(adagraph_method(given, RECIPE, [1])[0], found[1], rtol=0, atol=1e-4)
-    few = Encoded(*(column[:7] for column in vars(given.unseen).values()))
+    few = given.unseen.take(np.s_[:7])
     answers = adagraph_method(replace(given, unseen=few), RECIPE, SEEDS)
     np.testing.assert_allclose(answers, found[:, :7], rtol=0, atol=1e-5)
 

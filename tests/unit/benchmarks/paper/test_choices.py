@@ -13,7 +13,7 @@ from benchmarks.paper.choose_released import Chosen, choose_released, choosing_o
 from benchmarks.paper.recipes import PAPER, WEIGHTED, WEIGHTS, find_recipe
 from benchmarks.paper.sets import SETS, PaperSet
 from benchmarks.paper.sets.tabular import Tabular
-from contracts.task import Boosting, Training
+from contracts.task import Boosting, read_training
 from trainer.tuning.search import Budget
 
 TEST = 2
@@ -78,12 +78,12 @@ def test_a_space_has_only_what_the_set_has() -> None:
 
 
 def test_a_difference_makes_the_recipe_again() -> None:
-    training = Training(width=32, calendar=("day",), history=3, num_trelu=1)
+    training = read_training({"width": 32, "calendar": ("day",), "history": 3, "num_trelu": 1})
     assert difference(training) == {"width": 32, "calendar": ("day",), "history": 3, "num_trelu": 1}
-    assert Training.model_validate(dict(difference(training))) == training
-    boosted = Training(boosting=Boosting(num_leaves=7, half_life=1000))
+    assert read_training(difference(training)) == training
+    boosted = read_training({"boosting": Boosting(num_leaves=7, half_life=1000)})
     assert difference(boosted) == {"boosting": {"num_leaves": 7, "half_life": 1000}}
-    assert Training.model_validate(dict(difference(boosted))) == boosted
+    assert read_training(difference(boosted)) == boosted
 
 
 def test_choices_are_written_added_to_and_read_back(tmp_path: Path) -> None:

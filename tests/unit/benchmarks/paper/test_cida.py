@@ -38,7 +38,7 @@ def split(is_classified: bool = True) -> Split:
         targets=classes if is_classified else (2 * classes - 1).astype(np.float32),
         windows=windows,
     )
-    known, unseen = (Encoded(*(column[part] for column in vars(rows).values())) for part in (np.s_[:400], np.s_[400:]))
+    known, unseen = (rows.take(part) for part in (np.s_[:400], np.s_[400:]))
     return Split(
         origin=4,
         clock=Clock(window=10, offset=0, span=50),

@@ -44,7 +44,7 @@ def split(is_classified: bool, seed: int = 0) -> Split:
         targets=(outputs_ > 0).astype(np.int64) if is_classified else outputs_.astype(np.float32),
         windows=CLOCK.window_starts(at),
     )
-    known, unseen = (Encoded(*(column[chosen] for column in vars(rows).values())) for chosen in (at < 50, at >= 50))
+    known, unseen = (rows.take(chosen) for chosen in (at < 50, at >= 50))
     return Split(
         origin=5,
         clock=CLOCK,
@@ -104,6 +104,6 @@ def test_the_scale_of_a_regression_is_that_of_its_residuals(name: str) -> None:
 def test_the_scored_rows_of_others_change_no_answer(name: str) -> None:
     """Half of the unseen rows are answered as they are among all of them."""
     given = split(is_classified=True)
-    half = Encoded(*(column[:40] for column in vars(given.unseen).values()))
+    half = given.unseen.take(np.s_[:40])
     few = HOUSE[name](replace(given, unseen=half, answers=given.answers[:40]), RECIPE, SEEDS)
     np.testing.assert_allclose(few, HOUSE[name](given, RECIPE, SEEDS)[:, :40], rtol=0, atol=1e-5)

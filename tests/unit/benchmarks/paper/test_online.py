@@ -12,7 +12,6 @@ from benchmarks.paper.splits import Method, errors
 from contracts.errors import CycleError
 from contracts.task import Training
 from tests.unit.benchmarks.paper.turning_rows import turning_split
-from trainer.data.encoder import Encoded
 from trainer.network.losses import Batch, cross_entropy
 from trainer.network.network import CohortNetwork, architecture
 
@@ -35,7 +34,7 @@ def network_of_ones() -> CohortNetwork:
 def test_the_perturbed_leader_fits_known_rows_the_newest_again_and_the_newest_perturbed() -> None:
     known = turning_split(3).known
     rows = played(known, 2, seed=5)
-    newest_rows = Encoded(*(column[80:] for column in vars(known).values()))
+    newest_rows = known.take(np.s_[80:])
     np.testing.assert_array_equal(rows.dense[:160], np.concatenate([known.dense, newest_rows.dense]))
     deviation = np.sqrt(known.dense.var(axis=0).mean())
     np.testing.assert_allclose(rows.dense[160:], perturbed(newest_rows, 2, deviation, 5).dense, atol=1e-5)

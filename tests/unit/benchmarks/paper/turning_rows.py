@@ -5,6 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from benchmarks.datasets import default_folder
+from benchmarks.paper.methods.rows import join
 from benchmarks.paper.runs import missing_file
 from benchmarks.paper.sets import SETS
 from benchmarks.paper.splits import Split, withheld_targets
@@ -45,11 +46,10 @@ def turning_split(num_known: int, num_points: int = 40, seed: int = 0) -> Split:
             windows=at,
         )
 
-    parts = [vars(domain(number)) for number in range(num_known)]
     return Split(
         origin=num_known,
         clock=CLOCK,
-        known=Encoded(*(np.concatenate([part[name] for part in parts]) for name in parts[0])),
+        known=join([domain(number) for number in range(num_known)]),
         unseen=withheld_targets(domain(num_known)),
         answers=classes.astype(np.float64),
         vocabulary_sizes=(),
