@@ -86,7 +86,12 @@ class _Window:
 
 
 def fit_linear(task: Task, rows: EventColumns, origin: int) -> Linear:
-    """Fit on the rows of this origin (microseconds). Raises CycleError if they have fewer than two classes."""
+    """Fit on the rows of this origin (microseconds). Raises CycleError if they have fewer than two classes.
+
+    It reads amounts where a network reads pieces: positions among them would bend what is linear.
+    """
+    if task.training.number_form == "piecewise":
+        task = task.with_training(task.training.model_copy(update={"number_form": "plain"}))
     encoder = fit_encoder(task, rows, origin)
     return Linear(encoder, fit_trend(encode(encoder, rows), encoder.vocabulary_sizes, encoder.num_outputs, task.clock))
 

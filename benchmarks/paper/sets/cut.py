@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from benchmarks.paper.splits import Metric, Split, withheld_targets
 from contracts.clock import Clock
-from contracts.task import Calendar, Task, Training
+from contracts.task import Calendar, Task, Training, read_training
 from trainer.data.encoder import Encoded
 from trainer.data.labels import PLAIN, LabelUnit
 from trainer.network.network import Build, Network
 from trainer.tuning.space import Space
 
 DAY = 86_400_000_000
-_WITHOUT_CALENDAR = Training(calendar=())
+_WITHOUT_CALENDAR = read_training({"calendar": ()})
 
 
 @dataclass(frozen=True)

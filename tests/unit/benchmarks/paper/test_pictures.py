@@ -23,7 +23,7 @@ from benchmarks.paper.sets.cut import DAY
 from benchmarks.paper.splits import Split
 from contracts.task import Training
 
-RECIPE = Training(calendar=())
+RECIPE = Training(calendar=(), number_form="plain")
 Curves = Callable[[Sequence[int], Mapping[str, NDArray[np.float64]], str], Figure]
 
 

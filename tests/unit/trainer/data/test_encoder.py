@@ -32,7 +32,13 @@ def make_task(kind: str = "classification", classes: list[str] | None = None, **
         {"name": "c", "kind": "category"},
     ]
     return Task.model_validate(
-        {"name": "t", "features": features, "target": target, "window": "P7D", "training": training}
+        {
+            "name": "t",
+            "features": features,
+            "target": target,
+            "window": "P7D",
+            "training": {"number_form": "plain"} | training,
+        }
     )
 
 

@@ -77,7 +77,7 @@ def test_what_has_seen_one_row_on_any_device_is_exported_to_answer_any_number_on
         {"time_linear": 5},
         {"calendar": ()},
         {"calendar": ("year",)},
-        {"number_form": "piecewise"},
+        {"number_form": "plain"},
         {"number_form": "piecewise", "calendar": (), "num_trelu": 0},
     ],
 )

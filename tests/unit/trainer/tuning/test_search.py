@@ -13,7 +13,7 @@ from trainer.tuning.search import MOST_WORK, SLACK, Budget, Trial, choose, pick
 from trainer.tuning.space import BOOSTING, NETWORK, PROVEN, merge, restrict_space, space_of
 from trainer.tuning.trials import CheckTime, Errors, PreparedTrial, pick_evenly, spread_over_groups
 
-BASE = Training(width=32, weight_decay=0.1)
+BASE = Training(width=32, weight_decay=0.1, number_form="plain")
 SPACE = {"width": (16, 32, 64, 128), "weight_decay": (1e-4, 1e-2, 1e-1, 1.0), "calendar": ((), ("day",), ("year",))}
 LONG = Budget(trials=24, seconds=1e9)
 
