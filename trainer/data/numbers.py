@@ -21,7 +21,7 @@ DENSE_LIMIT = 10.0
 # Intervals between knots; each holds equally many of a fit's values. 16 and 64 do about as well on Elec2.
 _NUM_INTERVALS = 32
 # Most pieces of one number, and of all numbers together if that leaves each of them at least two.
-_MOST_PIECES, _MOST_PIECES_OF_ALL, _FEWEST_PIECES = 24, 1024, 2
+_MAX_PIECES, _MAX_PIECES_OF_ALL, _MIN_PIECES = 24, 1024, 2
 # Bounds of knots: no difference of knots overflows, and none is so small that a score divided by it does.
 _FARTHEST, _NEAREST = 1e300, 1e-290
 
@@ -53,21 +53,21 @@ class Number:
 
 def num_pieces(num_numbers: int) -> int:
     """Pieces of each number of a task with this many numbers: bounded, so that many numbers keep the memory small."""
-    return max(_FEWEST_PIECES, min(_MOST_PIECES, _MOST_PIECES_OF_ALL // max(1, num_numbers)))
+    return max(_MIN_PIECES, min(_MAX_PIECES, _MAX_PIECES_OF_ALL // max(1, num_numbers)))
 
 
-def fit_number(values: NDArray[np.float64], is_optional: bool, form: NumberForm, most_pieces: int = 0) -> Number:
-    """Fit the constants of a number on these values; `most_pieces` is for the form `piecewise` alone."""
+def fit_number(values: NDArray[np.float64], is_optional: bool, form: NumberForm, max_pieces: int = 0) -> Number:
+    """Fit the constants of a number on these values; `max_pieces` is for the form `piecewise` alone."""
     ordered = sorted_finite(values)
     median = float(ordered[(len(ordered) - 1) // 2]) if len(ordered) else 0.0
     mean, scale = robust_centre(ordered, *tails(ordered))
     if form == "plain":
         return Number(median, mean, scale, is_optional)
-    knots, scores = _knots(ordered) if form == "quantile" else _bounds(ordered, most_pieces)
+    knots, scores = _knots(ordered) if form == "quantile" else _bounds(ordered, max_pieces)
     return Number(median, mean, scale, is_optional, knots, scores)
 
 
-def _bounds(ordered: NDArray[np.float64], most_pieces: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _bounds(ordered: NDArray[np.float64], max_pieces: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Bounds of the pieces, which hold equally many of the fit's values, and the numbers of these bounds.
 
     If there are few values, each is a bound. If there are none, every value is at position 0.
@@ -75,8 +75,8 @@ def _bounds(ordered: NDArray[np.float64], most_pieces: int) -> tuple[tuple[float
     if len(ordered) == 0:
         return (0.0,), (0.0,)
     values = np.unique(without_tails(ordered))
-    if len(values) > most_pieces + 1:
-        values = ordered[positions_within_tails(len(ordered), np.linspace(0, 1, most_pieces + 1))]
+    if len(values) > max_pieces + 1:
+        values = ordered[positions_within_tails(len(ordered), np.linspace(0, 1, max_pieces + 1))]
     bounds = np.unique(_tamed(values))
     return tuple(bounds.tolist()), tuple(np.arange(float(len(bounds))).tolist())
 

@@ -121,8 +121,8 @@ def test_the_graph_holds_numbers_with_fewer_knots_than_others(constant: float) -
     assert_graph_is_torch(TASK, encoder, make_network(encoder, TASK.training, 2), [1, 0], rows.select(slice(50)))
 
 
-def positions(column: NDArray[np.float64], asked: NDArray[np.float64], most_pieces: int = 24) -> NDArray[np.float64]:
-    return fit_number(column, False, "piecewise", most_pieces).encode(asked)
+def positions(column: NDArray[np.float64], asked: NDArray[np.float64], max_pieces: int = 24) -> NDArray[np.float64]:
+    return fit_number(column, False, "piecewise", max_pieces).encode(asked)
 
 
 def test_pieces_hold_equally_many_values() -> None:
