@@ -6,7 +6,7 @@ import sys
 BENCHMARKS = {
     "paper": "every cell of the paper's tables, ours and the published one",
     "moons": "the paper's 2-Moons: error on the first unseen domain",
-    "blind": "the default recipe beside LightGBM, on streams that nothing was set for",
+    "blind": "the default recipe compared with LightGBM, on streams that nothing was set for",
     "replay": "what would have been served on real streams, and how right it was",
     "recipes": "choose a stream's hyper-parameters, and LightGBM's, on its first windows",
     "demo": "the flights demo: six weeks, each predicted by a version fitted at its start",

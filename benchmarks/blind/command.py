@@ -1,4 +1,4 @@
-"""`python -m benchmarks blind`: a task's default recipe on streams that it was not made for, beside its rivals.
+"""`python -m benchmarks blind`: a task's default recipe on streams that it was not made for, compared with its rivals.
 
 Nothing is set by hand: features are declared as a newcomer would (`benchmarks.blind.streams`). Each method is fitted as
 of some origins in the last 40 % of a stream's windows and scored on the windows after each. Ours is a cohort, as it

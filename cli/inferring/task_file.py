@@ -14,6 +14,8 @@ from contracts.shown import say_count
 from contracts.spec_values import suggest_name
 
 _WIDTH = 118
+# Share of the labels above which one value is their median.
+_MOST_LABELS = 0.5
 
 
 def write_task_file(guessed: Guessed, profile: Profile, file: Path, import_command: str) -> str:
@@ -52,6 +54,7 @@ def write_task_file(guessed: Guessed, profile: Profile, file: Path, import_comma
         if one.num_missing:
             share = 100 * one.num_missing / max(1, profile.num_rows)
             lines.append(f"optional = true  # missing in {say_count(one.num_missing, 'row')} ({share:.1f} %)")
+    lines += _choose_loss(guessed)
     if guessed.left_out:
         lines += ["", "# Left out:"]
         lines += [
@@ -118,6 +121,18 @@ def _remark(text: str) -> str:
     """A comment of TOML: one line, cut if it is very long, without the characters that it cannot hold."""
     plain = _UNPRINTABLE.sub(" ", text)
     return f"# {plain if len(plain) <= 2 * _WIDTH else f'{plain[: 2 * _WIDTH]}…'}"
+
+
+def _choose_loss(guessed: Guessed) -> list[str]:
+    """The lines of a loss whose answers are means, if the median of the labels is one value that most of them share."""
+    if guessed.is_classification:
+        return []
+    (value, count), *_ = guessed.label.counts.most_common(1)
+    share = count / guessed.label.counts.total()
+    if share <= _MOST_LABELS:
+        return []
+    why = f"answers are means, not medians: {share:.0%} of labels are {value}, and so would most answers be"
+    return ["", "[training]", f'regression_loss = "gaussian"  {_remark(why)}']
 
 
 def _list_classes(classes: tuple[str, ...]) -> list[str]:

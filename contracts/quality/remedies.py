@@ -85,8 +85,8 @@ def _list_remedies(task: Task, skill: Skill, num_known: int | None) -> list[str]
     if not training.tune and (better is None or better.method in get_args(Method)):
         said.append(f"let the trainer choose a better recipe: {_set(task, 'training.tune = true')}")
     if training.number_form == "plain" and task.numbers:
-        form = _set(task, 'training.number_form = "quantile"')
-        said.append(f"spread out numbers that crowd together or reach far, by their ranks: {form}")
+        form = _set(task, 'training.number_form = "piecewise"')
+        said.append(f"learn a slope for each part of a number's range, such as the hours of a day: {form}")
     if task.target.kind == "regression" and training.label_form == "plain":
         form = _set(task, 'training.label_form = "log"')
         said.append(f"learn the logarithm of the label, if labels differ by factors, as prices do: {form}")

@@ -128,6 +128,18 @@ def test_a_lower_bound_is_offered_for_labels_that_may_be_counts(tmp_path: Path, 
     assert (Task.model_validate(tomllib.loads(set_minimum)).target.minimum == 0) is is_offered
 
 
+@pytest.mark.parametrize(("every", "loss"), [(3, "gaussian"), (1, "absolute")])
+def test_means_are_asked_for_where_one_label_is_the_median(tmp_path: Path, every: int, loss: str) -> None:
+    file = tmp_path / "sales.csv"
+    day = datetime(2011, 1, 1, tzinfo=UTC)
+    labels = [k % 40 if k % every == 0 else 0 for k in range(1200)]
+    rows = [f"{day + timedelta(hours=k):%Y-%m-%dT%H:%M:%SZ},{k % 50 / 50},{label}" for k, label in enumerate(labels)]
+    file.write_text("\n".join(["when,temp,sales", *rows]))
+    inferred = infer_file(file)
+    assert Task.model_validate(tomllib.loads(inferred.text)).training.regression_loss == loss
+    assert ("of labels are 0, and so would most answers be" in inferred.text) is (loss == "gaussian")
+
+
 def test_columns_that_give_the_label_away_are_named(tmp_path: Path) -> None:
     file = tmp_path / "x.csv"
     rows = [(k % 7, k % 11, k % 5) for k in range(100)]
