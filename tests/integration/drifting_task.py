@@ -53,6 +53,8 @@ def drifting_task(**changes: Any) -> Task:
             "pretrain_rate": 0.02,
             "finetune_windows": 1,
             "finetune_epochs": 1,
+            "number_form": "plain",
+            "regression_loss": "gaussian",
         },
     }
     return Task.model_validate(spec | changes)
