@@ -23,7 +23,7 @@ _NUM_INTERVALS = 32
 # Most pieces of one number, and of all numbers together if that leaves each of them at least two.
 _MAX_PIECES, _MAX_PIECES_OF_ALL, _MIN_PIECES = 24, 1024, 2
 # Bounds of knots: no difference of knots overflows, and none is so small that a score divided by it does.
-_FARTHEST, _NEAREST = 1e300, 1e-290
+FARTHEST, _NEAREST = 1e300, 1e-290
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,6 @@ def _knots(ordered: NDArray[np.float64]) -> tuple[tuple[float, ...], tuple[float
 
 def _tamed(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """The values within the bounds of knots."""
-    within = values.clip(-_FARTHEST, _FARTHEST)
+    within = values.clip(-FARTHEST, FARTHEST)
     within[np.abs(within) < _NEAREST] = 0
     return within

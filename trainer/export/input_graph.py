@@ -5,12 +5,14 @@ so they are encoded once, as columns `(n, D)` that every member weighs in its ow
 members. A node costs about the same however little it computes, so a few columns of weight 0 are cheaper than a node
 that drops them.
 
-Columns, D = P + p + K + 1:
+Columns, D = p + p + K + 1:
 
-    P    numbers, standardised and clipped (P = p), or what their positions among pieces become
+    p    numbers, standardised and clipped; these columns are absent if numbers are read by pieces
     p    1.0 if a number is missing; these columns are absent if no number is optional
     K    waves, `sin(rate·lead + phase)`: a constant 1, the calendar's, and those of each member's Time2Vec
     1    the lead `at − cutoff` in microseconds; a time-oblivious network has neither lead nor waves
+
+Pieces are apart from the columns: they are many, and only the first layer reads them.
 """
 
 import math
@@ -20,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer.data.encoder import PERIODS, Encoder
-from trainer.data.numbers import DENSE_LIMIT, num_pieces
+from trainer.data.numbers import DENSE_LIMIT, FARTHEST, num_pieces
 from trainer.export.onnx_builder import DOUBLE, FLOAT, Constant, Dual, GraphBuilder
 
 
@@ -45,35 +47,23 @@ def join_waves(encoder: Encoder, frequency: NDArray[np.float64], phase: NDArray[
     )
 
 
-def read_columns(graph: GraphBuilder, encoder: Encoder, waves: Waves | None, with_rate: bool) -> Dual:
-    """The columns `(n, D)`, and the rate `(n, K + 1)` of waves and lead; the value is "" if there is no column.
+def read_columns(graph: GraphBuilder, encoder: Encoder, waves: Waves | None, with_rate: bool) -> tuple[Dual, str]:
+    """The columns `(n, D)`, with the rate `(n, K + 1)` of waves and lead, and the pieces of numbers `(n, p·P)`.
 
-    Without waves there are no columns of time. All columns but pieces are computed in double.
+    A value is "" if there is no column. Without waves there are no columns of time. All is computed in double.
     """
-    columns, rate = _numbers(graph, encoder) if encoder.numbers else [], None
-    pieces = [_pieces(graph, columns.pop(0), encoder.num_positions)] if encoder.num_positions else []
+    columns, pieces = _numbers(graph, encoder) if encoder.numbers else ([], "")
+    rate = None
     if waves is not None:
         since = graph.add("Cast", graph.add("Sub", "at", np.int64(encoder.cutoff)), to=DOUBLE)
         lead = graph.add("Unsqueeze", since, np.array([1]))
         angles = graph.add("Gemm", lead, waves.rates[None], waves.phases)
         columns += [graph.add("Sin", angles), lead]
         rate = _rate(graph, encoder, waves, lead, angles) if with_rate else None
-    if columns:
-        pieces.append(graph.add("Cast", _side_by_side(graph, columns), to=FLOAT))
-    return Dual(_side_by_side(graph, pieces) if pieces else "", rate)
-
-
-def _side_by_side(graph: GraphBuilder, columns: list[str]) -> str:
-    return graph.add("Concat", *columns, axis=1) if len(columns) > 1 else columns[0]
-
-
-def _pieces(graph: GraphBuilder, positions: str, num_positions: int) -> str:
-    """How far positions `(n, p)` have passed each piece, `(n, P)`, as `trainer.network.layers.split_pieces`."""
-    pieces = num_pieces(num_positions)
-    single = graph.add("Unsqueeze", graph.add("Cast", positions, to=FLOAT), np.array([2]))
-    beyond = graph.add("Sub", single, np.arange(pieces, dtype=np.float32))
-    passed = graph.add("Clip", beyond, np.float32(0), np.float32(1))
-    return graph.add("Reshape", passed, np.array([-1, num_positions * pieces]))
+    if not columns:
+        return Dual("", None), pieces
+    together = graph.add("Concat", *columns, axis=1) if len(columns) > 1 else columns[0]
+    return Dual(graph.add("Cast", together, to=FLOAT), rate), pieces
 
 
 def _rate(graph: GraphBuilder, encoder: Encoder, waves: Waves, lead: str, angles: str) -> str:
@@ -85,18 +75,40 @@ def _rate(graph: GraphBuilder, encoder: Encoder, waves: Waves, lead: str, angles
     return graph.add("Cast", graph.add("Concat", of_waves, of_lead, axis=1), to=FLOAT)
 
 
-def _numbers(graph: GraphBuilder, encoder: Encoder) -> list[str]:
-    """Numbers as the network reads them `(n, p)` and, if any are optional, which values are missing `(n, p)`."""
+def _numbers(graph: GraphBuilder, encoder: Encoder) -> tuple[list[str], str]:
+    """Columns of numbers `(n, p)` and, if any are optional, of which are missing `(n, p)`; and pieces `(n, p·P)`."""
     medians, means, scales = np.array([(number.median, number.mean, number.scale) for number in encoder.numbers]).T
     is_missing = graph.add("IsNaN", "numbers")
     filled = graph.add("Where", is_missing, medians, "numbers")
+    has_optional = any(number.is_optional for number in encoder.numbers)
+    missing = [graph.add("Cast", is_missing, to=DOUBLE)] if has_optional else []
+    if encoder.has_pieces:
+        return missing, _pieces(graph, encoder, filled)
     if any(number.knots for number in encoder.numbers):
         values = _scores(graph, encoder, filled)
     else:
         scaled = graph.add("Div", graph.add("Sub", filled, means), scales)
         values = graph.add("Clip", scaled, np.float64(-DENSE_LIMIT), np.float64(DENSE_LIMIT))
-    has_optional = any(number.is_optional for number in encoder.numbers)
-    return [values, graph.add("Cast", is_missing, to=DOUBLE)] if has_optional else [values]
+    return [values, *missing], ""
+
+
+def _pieces(graph: GraphBuilder, encoder: Encoder, filled: str) -> str:
+    """How far numbers `(n, p)` have passed each of their pieces, from 0 to 1, number by number: `(n, p·P)`.
+
+    It is `trainer.network.layers.split_pieces` of their positions. A number with fewer pieces has passed none of the
+    others.
+    """
+    shape = len(encoder.numbers), num_pieces(len(encoder.numbers))
+    starts, widths = np.full(shape, 2 * FARTHEST), np.ones(shape)
+    for j, number in enumerate(encoder.numbers):
+        starts[j, : len(number.knots) - 1], widths[j, : len(number.knots) - 1] = (
+            number.knots[:-1],
+            np.diff(number.knots),
+        )
+    within = graph.add("Clip", filled, np.float64(-FARTHEST), np.float64(FARTHEST))
+    beyond = graph.add("Sub", graph.add("Unsqueeze", within, np.array([2])), starts)
+    passed = graph.add("Clip", graph.add("Mul", beyond, 1 / widths), np.float64(0), np.float64(1))
+    return graph.add("Reshape", graph.add("Cast", passed, to=FLOAT), np.array([-1, starts.size]))
 
 
 def _scores(graph: GraphBuilder, encoder: Encoder, filled: str) -> str:

@@ -65,9 +65,10 @@ def _build(
 
 def _network(graph: GraphBuilder, weights: Weights, with_rate: bool) -> Dual:
     """Raw outputs of the cohort, `(E, n, K)`, and their rate if requested."""
-    columns = read_columns(graph, weights.encoder, weights.waves(), with_rate)
+    columns, pieces = read_columns(graph, weights.encoder, weights.waves(), with_rate)
     gates = _gates(graph, columns, weights)
-    x = _linear(graph, columns, weights.first(), _embeddings(graph, weights))
+    held = [graph.add("MatMul", pieces, weights.of_pieces().astype(np.float32))] if pieces else []
+    x = _linear(graph, columns, weights.first(), [*held, *_embeddings(graph, weights)])
     for activation, layer in zip(weights.network.activations, weights.rest(), strict=True):
         x = _trelu(graph, x, next(gates), next(gates)) if is_gated(activation) else _relu(graph, x)
         x = _linear(graph, x, layer)

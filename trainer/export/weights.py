@@ -60,6 +60,10 @@ class Weights:
         start = shape.num_numbers
         return self.parameters["hidden.0.weight"][:, start : start + shape.num_categories * shape.embedding]
 
+    def of_pieces(self) -> Array:
+        """The first layer's weights on the pieces of numbers, `(E, p·P, H)`."""
+        return self.parameters["hidden.0.weight"][:, : self._num_amounts()]
+
     def rest(self) -> list[Affine]:
         """The layers after the first, the head last.
 
@@ -101,6 +105,11 @@ class Weights:
         """Frequency and phase of these entries of Time2Vec."""
         return self.parameters["time.frequency"][:, part], self.parameters["time.phase"][:, part]
 
+    def _num_amounts(self) -> int:
+        """Columns of the first layer that numbers become."""
+        shape = self.network.architecture
+        return len(self.encoder.numbers) + shape.num_positions * (shape.num_pieces - 1)
+
     def _biases(self) -> list[Array]:
         """Each layer's bias, plus the bias that moves into it from the layer before."""
         found, moved = [], None
@@ -115,11 +124,11 @@ class Weights:
         num_members, _, num_outputs = bias.shape
         optional = np.flatnonzero([number.is_optional for number in self.encoder.numbers])
         missing = np.zeros((num_members, len(self.encoder.numbers) if len(optional) else 0, num_outputs))
-        shape = self.network.architecture
-        begin = len(self.encoder.numbers) + shape.num_positions * (shape.num_pieces - 1)
+        begin = self._num_amounts()
         end = begin + len(optional)
         missing[:, optional] = dense[:, begin:end]
-        features = np.concatenate([dense[:, :begin], missing], axis=1)
+        amounts = dense[:, : 0 if self.encoder.has_pieces else begin]
+        features = np.concatenate([amounts, missing], axis=1)
         if self.network.time is None:
             return Affine(features, bias)
         num_linear = self.network.time.num_linear
