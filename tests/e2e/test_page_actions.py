@@ -14,7 +14,7 @@ from store.releases import list_releases
 from store.tasks.catalog import Schema
 from store.tasks.changes import list_changes
 from tests.e2e.browser import act, api, ask, press, watch
-from tests.e2e.dashboard_data import define, fill
+from tests.e2e.dashboard_data import define, fill, post_events
 from tests.e2e.processes import wait_for
 from tests.integration.artefacts import WEEK
 from tests.integration.published_versions import publish_and_release, run_cycle
@@ -95,6 +95,7 @@ def test_buttons_steer_through_the_api(
 ) -> None:
     now = datetime.now(UTC)
     schema = define(engine, f"flights_{now:%H%M%S%f}", now)
+    post_events(engine, schema, to_micros(now) // WEEK * WEEK - 3 * WEEK, num_windows=2)
     former = publish_and_release(mlflow_url, engine, schema, tmp_path / "former")
     newer = publish_and_release(mlflow_url, engine, schema, tmp_path / "newer")
     held = {"decisions": [{"rule": "newest_window", "passed": False, "reason": "suspect"}]}
