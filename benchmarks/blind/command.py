@@ -39,7 +39,7 @@ from trainer.tuning.trials import Errors, Scorer, mean_error, pick_evenly
 # The first windows, on which LightGBM is tuned, as a share of a stream's windows.
 KNOWN_SHARE = 0.6
 NUM_ORIGINS, NUM_TUNING_ORIGINS = 6, 4
-TUNED = "gbdt tuned"
+TUNED = "gbdt, tuned"
 
 # Our default, what it was made of, and the networks that it is compared with, by the settings that differ.
 NETWORKS: Mapping[str, Mapping[str, Any]] = {
@@ -56,7 +56,10 @@ METHODS = (*NETWORKS, "gbdt", TUNED, "naive")
 
 @dataclass(frozen=True)
 class Scored:
-    """A method's mean error over (origin, window), and the CPU seconds of its fits."""
+    """A method's mean error over (origin, window), and the CPU seconds of its fits.
+
+    The method is named with what is special in its recipe, such as `gi, plain numbers`.
+    """
 
     method: str
     error: float
@@ -78,7 +81,8 @@ def main(arguments: list[str]) -> None:
         unit = "nats" if dataset.task.is_classification else "unit of the label"
         for one in score_stream(dataset):
             console.print(f"{name:18} {one.method:20} {one.error:10.4f} {unit:18} {one.seconds:7.1f} CPU s")
-            of = {"stream": name, "method": one.method}
+            method, _, recipe = one.method.partition(", ")
+            of = {"stream": name, "method": method} | ({"recipe": recipe} if recipe else {})
             figures.append(Figure(of=of, measure="error", unit=unit, value=one.error))
             figures.append(Figure(of=of, measure="seconds", unit="CPU s", value=one.seconds))
     if given.results:

@@ -3,6 +3,7 @@
 elec2, house_half_yearly, appliance, flights   as in `benchmarks.datasets`, with a task's default recipe; of the
              flights every eighth one
 late_flights how many flights of an airport and hour are late; hour, weekday and month are numbers
+departures   how many flights leave an airport in an hour; hour, weekday and month are numbers
 temperature  temperature at an airport by the hour; hour and day of the year are numbers
 friedman     y = 10·sin(π·a·b) + 20·(c − ½)² + 10·d + 5·e + N(0, 1) of ten uniform numbers (Friedman, "Multivariate
              Adaptive Regression Splines", 1991). The five that count give way, one by one, to the five others
@@ -43,8 +44,13 @@ def late_flights(_folder: Path) -> Dataset:
     rows = load_flights()
     rows["is_late"] = rows[LABEL] == "late"
     hours = _by_hour(rows, label=("is_late", "sum"), scheduled=("is_late", "size"))
-    hours["weekday"], hours["month"] = hours["at"].dt.weekday, hours["at"].dt.month
     return _dataset("late_flights", hours, ("hour", "weekday", "month", "scheduled", *WEATHER), ("origin",))
+
+
+def departures(_folder: Path) -> Dataset:
+    """Flights of each airport and hour in which one leaves."""
+    hours = _by_hour(load_flights(), label=("event_id", "size"))
+    return _dataset("departures", hours, ("hour", "weekday", "month", *WEATHER), ("origin",))
 
 
 def temperature(_folder: Path) -> Dataset:
@@ -80,6 +86,7 @@ STREAMS: Mapping[str, Callable[[Path], Dataset]] = {
     "appliance": default_of("appliance"),
     "flights": default_of("flights", every=8),
     "late_flights": late_flights,
+    "departures": departures,
     "temperature": temperature,
     "friedman": friedman,
     "sea": sea,
@@ -90,7 +97,8 @@ def _by_hour(rows: "pd.DataFrame", **figures: tuple[str, str]) -> "pd.DataFrame"
     """One row for each airport and hour, with these figures and the hour's weather."""
     weather = {name: (name, "first") for name in WEATHER}
     hours = rows.groupby(["origin", "at"]).agg(**weather, **figures).reset_index()
-    hours["hour"] = hours["at"].dt.hour
+    at = hours["at"].dt
+    hours["hour"], hours["weekday"], hours["month"] = at.hour, at.day_of_week, at.month
     return hours.sort_values("at", kind="stable", ignore_index=True)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from handbook.results.blind import blind_methods, blind_parts
 from handbook.results.boolean import boolean_rules, boolean_training
 from handbook.results.cost import cohort_cost, cycle_cost, small_cycles, step_cost
 from handbook.results.flights import demo, flights_methods, flights_weeks
@@ -77,6 +78,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "paper seconds": seconds,
     "paper choices": choices,
     "paper earlier": earlier_recipes,
+    "blind methods": blind_methods,
+    "blind parts": blind_parts,
     "replay promises": replay_promises,
     "replay methods": replay_methods,
     "replay choices": replay_choices,
