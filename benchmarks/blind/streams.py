@@ -12,7 +12,6 @@ sea          whether a + b ≤ θ of three uniform numbers within 0 to 10, a ten
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ _NUMBERS = tuple("abcdefghij")
 
 
 def default_of(name: str, every: int = 1) -> Callable[[Path], Dataset]:
-    """A stream of `benchmarks.datasets` with a task's default recipe, thinned to every so-manieth event."""
+    """A stream of `benchmarks.datasets` with a task's default recipe, and one in `every` of its events."""
 
     def load_it(folder: Path) -> Dataset:
         dataset = load(name, folder)
@@ -120,4 +119,4 @@ def _dataset(name: str, frame: "pd.DataFrame", numbers: Sequence[str], categorie
     target = {"name": "y", "kind": kind}
     task = Task.model_validate({"name": name, "features": features, "target": target, "window": "P14D"})
     rows = frame.assign(event_id=[f"{name}-{number}" for number in range(len(frame))])
-    return replace(Dataset(task, []), events=to_events(task, rows))
+    return Dataset(task, to_events(task, rows))

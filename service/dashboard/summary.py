@@ -95,7 +95,9 @@ def _describe_version(
 def _name_gaps(forecaster: Forecaster) -> str:
     """The gaps in which it does not answer; nothing for most versions."""
     gaps = forecaster.manifest.gaps
-    return "".join(f", but not from {_say(begin)} until {_say(end)}, where it knows no rows" for begin, end in gaps)
+    return "".join(
+        f", but not from {_say(begin)} until {_say(end)}, a time of which it knows no rows" for begin, end in gaps
+    )
 
 
 def _describe_missing(task: Task, missing: int, has_events: bool) -> list[Sentence]:

@@ -56,6 +56,11 @@ def num_pieces(num_numbers: int) -> int:
     return max(_MIN_PIECES, min(_MAX_PIECES, _MAX_PIECES_OF_ALL // max(1, num_numbers)))
 
 
+def num_added(num_positions: int) -> int:
+    """Columns that positions among pieces become in a network's first layer, beyond one for each."""
+    return num_positions * (num_pieces(num_positions) - 1)
+
+
 def fit_number(values: NDArray[np.float64], is_optional: bool, form: NumberForm, max_pieces: int = 0) -> Number:
     """Fit the constants of a number on these values; `max_pieces` is for the form `piecewise` alone."""
     ordered = sorted_finite(values)

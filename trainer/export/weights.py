@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer.data.encoder import Encoder
+from trainer.data.numbers import num_added
 from trainer.export.input_graph import Waves, join_waves
 from trainer.network.layers import TReLU
 from trainer.network.network import CohortNetwork
@@ -107,8 +108,7 @@ class Weights:
 
     def _num_amounts(self) -> int:
         """Columns of the first layer that numbers become."""
-        shape = self.network.architecture
-        return len(self.encoder.numbers) + shape.num_positions * (shape.num_pieces - 1)
+        return len(self.encoder.numbers) + num_added(self.encoder.num_positions)
 
     def _biases(self) -> list[Array]:
         """Each layer's bias, plus the bias that moves into it from the layer before."""

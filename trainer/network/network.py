@@ -33,7 +33,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from contracts.task import Training
-from trainer.data.numbers import num_pieces
+from trainer.data.numbers import num_added, num_pieces
 from trainer.network.layers import Dual, Embedding, Linear, ReLU, Time2Vec, TReLU, split_pieces
 
 
@@ -68,7 +68,7 @@ class Architecture:
     @property
     def num_numbers(self) -> int:
         """Columns of the first linear layer that these become."""
-        return self.num_read + self.num_positions * (self.num_pieces - 1)
+        return self.num_read + num_added(self.num_positions)
 
     @property
     def num_inputs(self) -> int:

@@ -82,7 +82,7 @@ class Run:
             write(file)
         except OSError:
             raise
-        except Exception:
+        except Exception:  # a picture that cannot be drawn fails no cycle, but it is a bug
             log.exception("run.file_failed", task=self._task, file=file.name)
             return False
         return True

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from contracts.clock import Clock
 from contracts.task import Training
 from trainer.data.encoder import Encoded, FitRows
-from trainer.data.numbers import num_pieces
+from trainer.data.numbers import num_added
 from trainer.methods.plans import PLANS
 from trainer.network.network import Build, CohortNetwork, Network
 from trainer.network.phase_schedule import num_steps
@@ -145,8 +145,7 @@ def _errors(origins: Sequence[Origin], training: Training, setup: TrialSetup, ch
 
 def _work(origin: Origin, training: Training) -> float:
     """Estimated seconds of one thread for an origin's fit, by its steps, passes and multiply-adds."""
-    positions = origin.known.num_positions
-    num_numbers = origin.known.num_dense + positions * (num_pieces(positions) - 1)
+    num_numbers = origin.known.num_dense + num_added(origin.known.num_positions)
     num_inputs = num_numbers + training.embedding * origin.known.num_codes + training.time_width
     weights = num_inputs * training.width + (training.num_layers - 1) * training.width**2
     num_products = training.rows_per_minibatch(len(origin.known)) * weights

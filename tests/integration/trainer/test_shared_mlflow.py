@@ -111,6 +111,18 @@ def in_mlflow(client: MlflowClient, task: str) -> tuple[list[str], set[str], str
     return versions, runs, str(client.get_model_version_by_alias(task, "champion").version)
 
 
+def share(
+    client: MlflowClient, released: Schema, other: Engine, *, is_marked: bool
+) -> tuple[str, tuple[list[str], set[str], str]]:
+    """Another installation defines a task of the same name; returns the name, and what MLflow has of it."""
+    name = released.task.name
+    if not is_marked:
+        forget_marks(client, name)
+    before = in_mlflow(client, name)
+    define(other, released.task, 0)
+    return name, before
+
+
 def test_a_cycle_marks_model_version_experiment_and_runs(
     engine: Engine, mlflow_client: MlflowClient, released: Schema
 ) -> None:
@@ -137,11 +149,7 @@ def test_a_deletion_leaves_the_model_experiment_and_runs_of_another_installation
     follow_in: FollowIn,
     is_marked: bool,
 ) -> None:
-    name = released.task.name
-    if not is_marked:
-        forget_marks(mlflow_client, name)
-    before = in_mlflow(mlflow_client, name)
-    define(other, released.task, 0)
+    name, before = share(mlflow_client, released, other, is_marked=is_marked)
     with capture_logs() as lines:
         delete(other, name, make_deletions(other))
     (line,) = [one for one in lines if one["event"] == "task.left_in_mlflow"]
@@ -164,11 +172,7 @@ def test_a_renaming_leaves_the_model_and_experiment_of_another_installation(
     make_deletions: MakeDeletions,
     is_marked: bool,
 ) -> None:
-    name = released.task.name
-    if not is_marked:
-        forget_marks(mlflow_client, name)
-    before = in_mlflow(mlflow_client, name)
-    define(other, released.task, 0)
+    name, before = share(mlflow_client, released, other, is_marked=is_marked)
     for owner, new_name in ((other, f"{name}_b"), (engine, f"{name}_a")):
         with owner.begin() as connection:
             rename_task(connection, name, new_name, actor="Ada", reason="", now=now())

@@ -1,4 +1,4 @@
-"""Network and graph alike standardise numbers or read them by rank, whatever else is in a column."""
+"""Network and graph alike standardise numbers, or read them by rank or by pieces, whatever else is in a column."""
 
 import math
 
