@@ -45,7 +45,9 @@ def highest(figure: Figure) -> str:
 
 
 def short(value: float) -> str:
-    """Two significant digits, or three if the value has more."""
+    """Two significant digits, or three if the value has more; thousands are written out."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
     two, three = (format(value, form).removesuffix(".") for form in ("#.2g", "#.3g"))
     return two if float(two) == value else three
 
