@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.data.encoder import PERIODS, Encoder
+from trainer.data.encoder import PERIODS, UNSEEN, Encoder
 from trainer.data.numbers import DENSE_LIMIT, FARTHEST, num_pieces
 from trainer.export.onnx_builder import DOUBLE, FLOAT, Constant, Dual, GraphBuilder
 
@@ -140,14 +140,23 @@ def _scores(graph: GraphBuilder, encoder: Encoder, filled: str) -> str:
 def look_up_embeddings(graph: GraphBuilder, encoder: Encoder, table: NDArray[np.float32], starts: list[int]) -> str:
     """Embeddings of all categories side by side, `(E, n, q·a)`, from `table (E, V, a)`, where j begins at `starts[j]`.
 
-    One look-up serves every column: it maps a value to its number in the union of all vocabularies, or to 0 if it is in
-    none. That number selects the value's row in the table, column by column.
+    The code of a value selects its row in the table, column by column.
+    """
+    numbers, codes = number_categories(graph, encoder)
+    found = graph.add("Gather", table, graph.add("GatherElements", codes + np.array(starts), numbers), axis=1)
+    return graph.add("Reshape", found, np.array([table.shape[0], -1, codes.shape[1] * table.shape[2]]))
+
+
+def number_categories(graph: GraphBuilder, encoder: Encoder) -> tuple[str, NDArray[np.int64]]:
+    """The number `(n, q)` of each value in the union of all vocabularies, and the code that each number has, `(V, q)`.
+
+    A value that is in none has the number 0. One look-up serves every column.
     """
     union = sorted({""}.union(*encoder.vocabularies))
-    rows = np.empty((1 + len(union), len(encoder.vocabularies)), np.int64)
-    for j, (vocabulary, start) in enumerate(zip(encoder.vocabularies, starts, strict=True)):
+    codes = np.zeros((1 + len(union), len(encoder.vocabularies)), np.int64)
+    for j, vocabulary in enumerate(encoder.vocabularies):
         code_of = {value: code for code, value in enumerate(vocabulary, start=1)}
-        rows[:, j] = start + np.array([0, *(code_of.get(value, 0) for value in union)])
+        codes[1:, j] = [code_of.get(value, UNSEEN) for value in union]
     numbers = graph.add(
         "LabelEncoder",
         "categories",
@@ -156,5 +165,4 @@ def look_up_embeddings(graph: GraphBuilder, encoder: Encoder, table: NDArray[np.
         values_int64s=list(range(1, 1 + len(union))),
         default_int64=0,
     )
-    found = graph.add("Gather", table, graph.add("GatherElements", rows, numbers), axis=1)
-    return graph.add("Reshape", found, np.array([table.shape[0], -1, rows.shape[1] * table.shape[2]]))
+    return numbers, codes
