@@ -4,8 +4,9 @@ import subprocess
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
+from contracts.runtime.addresses import read_database_url, split_credentials, with_password
 from contracts.runtime.cores import count_cores, share_cores
 from contracts.runtime.object_stores import read_store_url
 from contracts.runtime.settings import SharedSettings
@@ -55,6 +56,17 @@ class TrainerSettings(SharedSettings):
     fits_cache_mib: int = Field(
         1024, ge=1, description="MiB of kept fits that a trainer with MORROW_FITS_URL holds on its own disk"
     )
+    read_database_url: str | None = Field(
+        None,
+        description="URL of a standby of the database that the rows of fits are read from, as MORROW_DATABASE_URL is "
+        "written and with the same password file; if unset, the primary server is read",
+    )
+    read_wait_seconds: float = Field(
+        30.0,
+        ge=0,
+        description="seconds that a fit waits until the standby has replayed all that the primary held; after them it "
+        "reads the primary",
+    )
     max_members: int = Field(64, ge=1, description="most networks of a backtest that are trained side by side")
     encoded_mib: int = Field(
         ENCODED_MIB,
@@ -63,6 +75,16 @@ class TrainerSettings(SharedSettings):
         "each minibatch is encoded when it is drawn, which changes no result",
     )
     git_sha: str = Field(default_factory=_find_git_sha, description="revision that releases are tagged with")
+
+    @field_validator("read_database_url")
+    @classmethod
+    def _read_replica(cls, address: str | None, known: ValidationInfo) -> str | None:
+        if address is None:
+            return None
+        file, url = known.data.get("database_password_file"), read_database_url(address)
+        _, login = split_credentials(url)
+        # A standby has the roles of its primary.
+        return url if file is None or (login is not None and login.password) else with_password(url, file)
 
     @field_validator("fits_url")
     @classmethod

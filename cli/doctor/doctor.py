@@ -14,6 +14,7 @@ from cli.doctor.finding import Finding, Level, ok, warn
 from cli.doctor.kept_fits import examine_kept_fits
 from cli.doctor.machine import examine_machine
 from cli.doctor.registry import examine_registry
+from cli.doctor.replica import examine_replica
 from cli.errors import Unreachable
 from cli.local.stack_file import read_stack_file
 from service.settings import ServiceSettings
@@ -42,6 +43,7 @@ def examine(url: str | None) -> Iterator[Finding]:
     tasks: list[str] = []
     yield from examine_machine(trainer, datetime.now(UTC))
     yield from examine_store(service, tasks.append)
+    yield from examine_replica(trainer)
     yield from examine_kept_fits(trainer)
     yield from examine_registry(service.mlflow_url or (stack.mlflow if stack else None), tasks)
     yield examine_api(url or (stack.api if stack else f"http://127.0.0.1:{service.port}"))

@@ -18,6 +18,7 @@ from contracts.verdict import first_failure
 from service.web.html import four_figures
 from store.engine import make_engine
 from store.tasks.catalog import find_task
+from trainer.data.replica import find_replica
 from trainer.data.snapshot import read
 from trainer.monitoring.promises import Outcome
 from trainer.network.device import choose_device
@@ -65,7 +66,8 @@ def print_replay(
     try:
         with engine.connect() as connection:
             schema = find_task(connection, task_name)
-        reading = read(engine, schema, cutoff, began, since=first_needed(schema.task, origin))
+        since, replica = first_needed(schema.task, origin), find_replica(settings)
+        reading = read(engine, schema, cutoff, began, since=since, replica=replica)
     finally:
         engine.dispose()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())

@@ -4,8 +4,6 @@ All origins of a cycle are cut from the same read, so a backtest and its candida
 happened or became known after an origin can reach its fit.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -19,6 +17,7 @@ from contracts.task import Training
 from store.events.columns import EventColumns, read_events
 from store.events.known_windows import find_newest_moments, find_windows
 from store.tasks.catalog import Schema
+from trainer.data.replica import Replica, read_rows
 from trainer.data.windows import complete_until, history_start, oldest_origin, window_places
 
 # Known windows are counted up to this number.
@@ -112,35 +111,58 @@ class Reading:
         return replace(self, schema=replace(self.schema, task=self.schema.task.with_training(training)))
 
 
-def read(engine: Engine, schema: Schema, cutoff: int, now: datetime, *, since: int | None = None) -> Reading:
+def read(
+    engine: Engine,
+    schema: Schema,
+    cutoff: int,
+    now: datetime,
+    *,
+    since: int | None = None,
+    replica: Replica | None = None,
+) -> Reading:
     """Read once, in a snapshot of its own, which is closed before anything is fitted; from `since` on if given."""
-    with _snapshot(engine) as connection:
-        events = read_events(connection, schema.task_id, schema.task, cutoff, since=since)
+    events = read_rows(
+        engine,
+        replica,
+        lambda connection: read_events(connection, schema.task_id, schema.task, cutoff, since=since),
+    )
     return Reading(schema, cutoff, to_micros(now), events, since)
 
 
-def read_for_cycle(engine: Engine, schema: Schema, cutoff: int, now: datetime, *, num_windows: int) -> Reading:
+def read_for_cycle(
+    engine: Engine,
+    schema: Schema,
+    cutoff: int,
+    now: datetime,
+    *,
+    num_windows: int,
+    replica: Replica | None = None,
+) -> Reading:
     """Read what a cycle can use that scores each age on at most `num_windows` windows, likewise in one snapshot.
 
     With `training.history` older rows stay in the database. The exceptions are a task whose recipe is still chosen,
     because trials use origins of any age, and one whose newest rows may be dated far from all others.
     """
-    task = schema.task
-    since, num_older = None, 0
-    with _snapshot(engine) as connection:
-        if (
-            task.training.history is not None
-            and not task.training.tune
-            and not _may_end_far_off(connection, schema, cutoff)
-        ):
-            newest_first = find_windows(connection, schema.task_id, task, cutoff, most=MOST_COUNTED)
-            starts = np.array(newest_first[::-1], np.int64)
-            since = history_start(task, oldest_origin(task, starts, cutoff, num_windows))
-            num_older = (
-                int(np.count_nonzero(starts < min(since, complete_until(task, cutoff)))) if since is not None else 0
-            )
-        events = read_events(connection, schema.task_id, task, cutoff, since=since)
+
+    def work(connection: Connection) -> tuple[EventColumns, int | None, int]:
+        since, num_older = _find_start(connection, schema, cutoff, num_windows)
+        return read_events(connection, schema.task_id, schema.task, cutoff, since=since), since, num_older
+
+    events, since, num_older = read_rows(engine, replica, work)
     return Reading(schema, cutoff, to_micros(now), events, since, num_older)
+
+
+def _find_start(connection: Connection, schema: Schema, cutoff: int, num_windows: int) -> tuple[int | None, int]:
+    """Where the reading of a cycle begins, None for the first row, and the number of complete windows before that."""
+    task = schema.task
+    if task.training.history is None or task.training.tune or _may_end_far_off(connection, schema, cutoff):
+        return None, 0
+    newest_first = find_windows(connection, schema.task_id, task, cutoff, most=MOST_COUNTED)
+    starts = np.array(newest_first[::-1], np.int64)
+    since = history_start(task, oldest_origin(task, starts, cutoff, num_windows))
+    if since is None:
+        return None, 0
+    return since, int(np.count_nonzero(starts < min(since, complete_until(task, cutoff))))
 
 
 def _may_end_far_off(connection: Connection, schema: Schema, cutoff: int) -> bool:
@@ -148,9 +170,3 @@ def _may_end_far_off(connection: Connection, schema: Schema, cutoff: int) -> boo
     task = schema.task
     newest = find_newest_moments(connection, schema.task_id, task, cutoff, most=task.guard.min_rows)
     return bool((-np.diff(newest) > FAR_WINDOWS * task.clock.window).any())
-
-
-@contextmanager
-def _snapshot(engine: Engine) -> Iterator[Connection]:
-    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection, connection.begin():
-        yield connection

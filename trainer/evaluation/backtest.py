@@ -22,6 +22,7 @@ from contracts.verdict import EXTRA_WINDOWS, Comparison
 from store.error_cells import Cell, find_oldest_of_newest, find_scored_later, read_cells, record_cells
 from store.events.columns import read_fingerprints
 from store.tasks.catalog import Schema
+from trainer.data.replica import Replica, find_replica
 from trainer.data.snapshot import MOST_COUNTED, Reading, read_for_cycle
 from trainer.data.windows import (
     complete_until,
@@ -32,6 +33,7 @@ from trainer.data.windows import (
     pairs_to_score,
     target_windows,
 )
+from trainer.evaluation.fit_cost import FitCost
 from trainer.evaluation.fit_store import FitStore, open_fits, score_fit
 from trainer.evaluation.horizon import HorizonVerdict, after_empty_windows, compare_rivals, horizon_rule, judge_horizon
 from trainer.evaluation.old_cells import READ_WINDOWS, delete_old_cells
@@ -69,7 +71,8 @@ def backtest(
     Every age is scored on `num_windows` windows; if None, as `fill_and_judge` decides. Cells and fits are kept, so a
     later cycle finds them.
     """
-    reading = read_needed(engine, schema, cutoff, now(), num_windows)
+    replica = find_replica(settings)
+    reading = read_needed(engine, schema, cutoff, now(), num_windows=num_windows, replica=replica)
     if reason := reason_to_skip(schema.task, reading.fit_rows(cutoff)):
         raise CycleError(f"Nothing can be fitted as of this cutoff: {reason}.")
     store = open_fits(engine, settings, schema)
@@ -85,12 +88,21 @@ def backtest(
     )
 
 
-def read_needed(engine: Engine, schema: Schema, cutoff: int, now: datetime, num_windows: int | None = None) -> Reading:
+def read_needed(
+    engine: Engine,
+    schema: Schema,
+    cutoff: int,
+    now: datetime,
+    *,
+    num_windows: int | None = None,
+    replica: Replica | None = None,
+) -> Reading:
     """The rows that `fill_and_judge` and a candidate of this cutoff can use."""
     task = schema.task
     # A reading is extended while its windows are within the history of its newest fit.
-    most = max(_fewest_windows(task), min(MAX_WINDOWS, task.training.history or MAX_WINDOWS))
-    return read_for_cycle(engine, schema, cutoff, now, num_windows=most if num_windows is None else num_windows)
+    if num_windows is None:
+        num_windows = max(_fewest_windows(task), min(MAX_WINDOWS, task.training.history or MAX_WINDOWS))
+    return read_for_cycle(engine, schema, cutoff, now, num_windows=num_windows, replica=replica)
 
 
 def _fewest_windows(task: Task) -> int:
@@ -123,7 +135,7 @@ def fill_and_judge(
     most = min(MAX_WINDOWS, num_like_today(task, reading.latest, reading.cutoff))
     fewest_trusted = _count_trusted(reading)
     count = _fewest_windows(task) if num_windows is None else num_windows
-    cost = _FitCost(EXTENSION_SHARE * settings.cycle_limit_seconds)
+    cost = FitCost(EXTENSION_SHARE * settings.cycle_limit_seconds)
     is_first = True
     while True:
         began = time.monotonic()
@@ -169,28 +181,6 @@ def _count_trusted(reading: Reading) -> int:
 def _count_scored(task: Task, cells: Sequence[Cell]) -> int:
     """The complete windows that our method was scored on."""
     return len({cell.window for cell in cells if cell.method == task.training.method and cell.is_complete})
-
-
-class _FitCost:
-    """The time that fits have taken so far, and whether more of them are within the limit (seconds)."""
-
-    def __init__(self, limit: float) -> None:
-        self._limit = limit
-        self._num_fits = 0
-        self._seconds = 0.0
-        self._extra_seconds = 0.0
-
-    def add(self, num_fits: int, seconds: float, *, is_extension: bool) -> None:
-        """Count a round of fits."""
-        if num_fits:
-            self._num_fits, self._seconds = self._num_fits + num_fits, self._seconds + seconds
-        if is_extension:
-            self._extra_seconds += seconds
-
-    def allows(self, num_fits: int) -> bool:
-        """Whether this many further fits stay within the limit, if they take as long as those before."""
-        each = self._seconds / self._num_fits if self._num_fits else 0.0
-        return self._extra_seconds + num_fits * each <= self._limit
 
 
 def judge(reading: Reading, cells: Sequence[Cell]) -> HorizonVerdict:

@@ -41,6 +41,7 @@ from store.releases import list_releases
 from store.tasks.catalog import Schema, read_tasks
 from store.tasks.installation import find_installation, read_installation
 from trainer.data.labels import clip_labels
+from trainer.data.replica import find_replica
 from trainer.data.snapshot import Reading
 from trainer.evaluation.backtest import compare, delete_unneeded, fill_and_judge, read_needed
 from trainer.evaluation.calibration import calibration_of
@@ -140,7 +141,7 @@ def _retrain(
     log_start(run, schema.task, device, count_threads(settings))
 
     attempt.begin("read")
-    reading = read_needed(engine, schema, cutoff, now())
+    reading = read_needed(engine, schema, cutoff, now(), replica=find_replica(settings))
     found = choose_recipe(
         reading,
         device,

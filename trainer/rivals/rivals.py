@@ -24,6 +24,7 @@ from store.error_cells import Cell, record_cells
 from store.events.columns import EventColumns
 from store.tasks.catalog import Schema
 from trainer.data.labels import clip_labels
+from trainer.data.replica import Replica
 from trainer.data.snapshot import Reading, read
 from trainer.data.windows import complete_until, history_start, in_window
 from trainer.evaluation.fit_store import FitStore, candidate_folder
@@ -74,13 +75,13 @@ _WITHOUT_NETWORK: dict[str, _WithoutNetwork[Any]] = {
 }
 
 
-def read_for_rivals(engine: Engine, schema: Schema, now: datetime) -> Reading:
+def read_for_rivals(engine: Engine, schema: Schema, now: datetime, replica: Replica | None = None) -> Reading:
     """The rows that the task's rivals still need, as known now."""
     cutoff = to_micros(now)
     with engine.connect() as connection:
         missing = find_missing_cells(connection, schema, complete_until(schema.task, cutoff))
     oldest = min((cell.origin for cell in missing), default=cutoff)
-    return read(engine, schema, cutoff, now, since=history_start(schema.task, oldest))
+    return read(engine, schema, cutoff, now, since=history_start(schema.task, oldest), replica=replica)
 
 
 def fill_rivals(

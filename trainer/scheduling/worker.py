@@ -204,13 +204,14 @@ def _run(engine: Engine, job: RunCycle, settings: TrainerSettings, mlflow_url: s
 
 def _fill(engine: Engine, task_id: int, settings: TrainerSettings) -> None:
     with fast_imports():
+        from trainer.data.replica import find_replica
         from trainer.network.device import choose_device
         from trainer.rivals.rivals import fill_rivals, read_for_rivals
 
     os.nice(_NICENESS)
     with engine.connect() as connection:
         (schema,), _ = read_tasks(connection, [task_id])
-    reading = read_for_rivals(engine, schema, datetime.now(UTC))
+    reading = read_for_rivals(engine, schema, datetime.now(UTC), find_replica(settings))
     with structlog.contextvars.bound_contextvars(task=schema.task.name):
         report = report_to("trainer.rivals")
         fill_rivals(engine, reading, settings, choose_device(settings), report)

@@ -13,10 +13,12 @@ from typer.testing import CliRunner
 
 from cli.local.stack import free_port
 from cli.main import app
+from migrations import migrate
 from store.kept_fits import FitKey, record_fit
 from tests.integration.artefacts import publish, write_version
 from tests.integration.published_versions import define
 from tests.servers import full_server
+from tests.standby import primary_and_standby
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -71,6 +73,29 @@ def test_the_store_of_kept_fits_is_tried_and_fits_of_another_store_are_named(
     monkeypatch.setenv("MORROW_FITS_URL", f"file://{tmp_path}/file/fits")
     code, found = examine()
     assert (code, found["kept fits"]["level"]) == (1, "fail")
+
+
+def test_a_read_replica_is_compared_with_its_primary(
+    home: Path, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with primary_and_standby(tmp_path) as (primary, standby):
+        migrate(primary.url)
+        monkeypatch.setenv("MORROW_DATABASE_URL", primary.url)
+        monkeypatch.setenv("MORROW_READ_DATABASE_URL", standby.url)
+        code, found = examine()
+        assert (code, found["read replica"]["level"]) == (0, "ok")
+        for url, words in (
+            (primary.url, "is no standby"),
+            (database_url, "is no copy of the primary"),
+            (standby.url.replace("morrow@", "nobody_here@"), "has no role nobody_here"),
+        ):
+            monkeypatch.setenv("MORROW_READ_DATABASE_URL", url)
+            code, found = examine()
+            assert (code, found["read replica"]["level"]) == (1, "fail")
+            assert words in found["read replica"]["words"]
+            assert "fits read the primary" in found["read replica"]["remedy"]
+    monkeypatch.delenv("MORROW_DATABASE_URL")
+    assert examine()[1]["read replica"]["words"] == "MORROW_READ_DATABASE_URL is set, and MORROW_DATABASE_URL is not"
 
 
 def test_people_read_a_line_each_with_the_remedy_below(home: Path) -> None:

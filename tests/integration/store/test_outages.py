@@ -55,6 +55,16 @@ def test_a_process_whose_connections_are_all_taken_says_that_it_is_its_own(datab
     assert name_outage(caught.value) == BUSY
 
 
+def test_a_connection_gives_a_silent_server_up(engine: Engine) -> None:
+    """Its machine may be gone, and then nothing closes the connection."""
+    with engine.connect() as connection:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        given = driver.info.get_parameters()
+    assert given["tcp_user_timeout"] == "30000"
+    assert int(given["keepalives_idle"]) + 2 * int(given["keepalives_interval"]) == 30
+
+
 def trouble_at(url: str | URL) -> Failure | None:
     """What is said where nobody can connect."""
     engine = create_engine(url, poolclass=NullPool)
