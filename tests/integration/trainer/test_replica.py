@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, make_url
+from sqlalchemy import Connection, Engine, make_url, text
+from sqlalchemy.exc import DBAPIError
 from structlog.testing import capture_logs
 
 from migrations import migrate
@@ -22,7 +23,7 @@ from tests.integration.drifting_task import (
     settings,
 )
 from tests.standby import Server, primary_and_standby
-from trainer.data.replica import Replica
+from trainer.data.replica import Replica, read_rows
 from trainer.data.snapshot import Reading, read
 from trainer.evaluation.backtest import backtest
 from trainer.progress import Report
@@ -31,6 +32,8 @@ from trainer.tracking.registry import Registry
 
 CUTOFF = cutoff_after(100)
 NUM_ROWS = 150
+# With the SQLSTATE of a conflict with recovery.
+BREAKS_OFF = text("DO $$ BEGIN IF pg_is_in_recovery() THEN RAISE serialization_failure; END IF; END $$")
 
 
 @pytest.fixture(scope="module")
@@ -120,16 +123,22 @@ def test_a_server_that_is_no_standby_of_the_primary_is_not_read(
     )
 
 
-def test_a_read_that_the_replica_breaks_off_is_repeated_at_the_primary(
-    primary: Engine, standby: Server, schema: Schema
-) -> None:
+def test_a_read_that_the_replica_breaks_off_is_repeated_at_the_primary(primary: Engine, standby: Server) -> None:
     """As a standby does if the primary removes rows that its query still needs."""
-    read_logged(primary, schema, Replica(standby.url, 30))
-    url = make_url(standby.url).update_query_dict({"options": "-c statement_timeout=1ms"})
-    reading, lines = read_logged(primary, schema, Replica(url.render_as_string(hide_password=False), 30))
-    assert len(reading.events) == NUM_ROWS
-    assert lines[-1]["event"] == "read.primary"
-    assert "broke the read off: The database did not answer in time" in lines[-1]["reason"]
+
+    def work(connection: Connection) -> str:
+        connection.execute(BREAKS_OFF)
+        return "read"
+
+    with capture_logs() as logs:
+        assert read_rows(primary, Replica(standby.url, 30), work) == "read"
+    assert [line["event"] for line in logs] == ["read.replica", "read.primary"]
+    assert logs[-1]["reason"].startswith("the replica broke the read off: ")
+
+
+def test_a_fault_of_the_read_itself_is_not_hidden(primary: Engine, standby: Server) -> None:
+    with pytest.raises(DBAPIError, match="division by zero"):
+        read_rows(primary, Replica(standby.url, 30), lambda connection: connection.execute(text("SELECT 1 / 0")))
 
 
 def test_cycles_backtests_and_rivals_read_the_replica(
