@@ -10,7 +10,8 @@ least; that of PostgreSQL and MLflow does not count. With CUDA the wall clock co
 prints what each of its steps took.
 
 With `--small` it measures cycles of small tasks instead (`benchmarks.small_cycles`): what one takes beyond its fit in a
-new training process and in a warm one, and how many an hour one and two training processes carry out.
+new training process and in a warm one, and how many an hour one and two training processes carry out. With `--windows`
+it compares a task that has many cells with one that has few (`benchmarks.large_matrices`).
 """
 
 import argparse
@@ -29,7 +30,7 @@ import torch
 from rich.console import Console
 from sqlalchemy import Engine
 
-from benchmarks import small_cycles
+from benchmarks import large_matrices, small_cycles
 from benchmarks.datasets import to_events
 from benchmarks.hardware import hardware
 from benchmarks.output import add_output_options, record_run
@@ -108,15 +109,22 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument("--every", type=int, default=1, metavar="K", help="only every K-th flight: a task of few rows")
     parser.add_argument("--small", type=int, metavar="N", help="cycles of N small tasks instead")
+    parser.add_argument(
+        "--windows", type=int, metavar="N", help="cycles of a task with the cells of N windows at 16 ages instead"
+    )
     parser.add_argument("--epochs", type=int, default=60, help="epochs of the longer fits of small tasks")
     add_output_options(parser)
     given = parser.parse_args(arguments)
-    if given.small:
-        ratios, figures = small_cycles.measure(Console(), given.small, given.epochs)
+    if given.small or given.windows:
+        if given.small:
+            ratios, figures = small_cycles.measure(Console(), given.small, given.epochs)
+            title = "Cycles of small tasks in new and in warm training processes, and in two of them"
+        else:
+            ratios, figures = large_matrices.measure(Console(), given.windows)
+            title = "Steady cycles of a task with the cells of many windows, and of one with few"
         if given.json:
             write_ratios(given.json, ratios)
         if given.results:
-            title = "Cycles of small tasks in new and in warm training processes, and in two of them"
             record_run(given.results, title, ["cycles", *arguments], figures, ran_on=hardware())
         return
     found = measure(Console(), given.steady, default_recipe=given.default_recipe, every=given.every)
