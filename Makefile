@@ -48,11 +48,11 @@ secrets/%:
 	@$(PYTHON) -c 'import secrets; print(secrets.token_hex(32))' > $@
 	@chmod 444 $@
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Morrow needs Python 3.11 or newer.")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing Morrow and what it needs into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet uv
 	@UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" $(BIN)/uv pip install --quiet --python $(BIN)/python \
-		--compile-bytecode --constraint constraints.txt --editable '.[dev]'
+		--compile-bytecode --constraint constraints.txt --editable '.[dev]' --editable client
 	@touch $@

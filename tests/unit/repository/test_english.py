@@ -51,6 +51,7 @@ COVERED = (
     "migrations",
     "trainer",
     "cli",
+    "client",
     "tests",
     "reference",
 )
@@ -77,6 +78,7 @@ PARTS = {
             file for pattern in _PROSE for file in (HOUSE / folder).rglob(pattern) if "vendor" not in file.parts
         )
         for folder in (
+            "client",
             "contracts",
             "store",
             "service",

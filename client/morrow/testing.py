@@ -1,0 +1,174 @@
+"""`FakeMorrow`: an API in memory for the tests of an application. It needs no server and no database."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import msgspec
+
+from morrow.answers import Value
+from morrow.client import AsyncClient, Client
+
+Predict = Callable[[Mapping[str, Any], datetime], Value | Mapping[str, float]]
+
+
+@dataclass
+class FakeTask:
+    """A task of the fake: what answers, within which bounds, and the events that were sent, by id."""
+
+    predict: Predict
+    valid_from: datetime
+    valid_until: datetime
+    expected_error: float | None
+    events: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class FakeMorrow:
+    """Answers as the API does, with an application's own predictions.
+
+    A task is added with a function of features and moment that returns a number, a class, or probabilities by class.
+    Moments outside its bounds are refused, events are kept in `tasks[name].events`, and `fail` makes the next requests
+    fail. The whole of Morrow answers more: this is what `Client` asks.
+    """
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, FakeTask] = {}
+        self._failures: list[httpx.Response | httpx.TransportError] = []
+
+    def add_task(
+        self,
+        name: str,
+        predict: Predict,
+        *,
+        valid_from: datetime = datetime(1970, 1, 1, tzinfo=UTC),
+        valid_until: datetime = datetime(9999, 1, 1, tzinfo=UTC),
+        expected_error: float | None = None,
+    ) -> FakeTask:
+        """Add a task, or replace it."""
+        task = self.tasks[name] = FakeTask(predict, valid_from, valid_until, expected_error)
+        return task
+
+    def fail(self, problem: str, status: int, *, times: int = 1, retry_after: float | None = None) -> None:
+        """Refuse the next requests with this problem, such as "unavailable" with 503."""
+        self._failures += [_problem(problem, status, problem, retry_after=retry_after) for _ in range(times)]
+
+    def disconnect(self, *, times: int = 1) -> None:
+        """Answer none of the next requests."""
+        self._failures += [httpx.ConnectError("the fake is disconnected") for _ in range(times)]
+
+    def client(self, **options: Any) -> Client:
+        """A client of this fake."""
+        return Client("http://morrow.test", transport=httpx.MockTransport(self._answer), **options)
+
+    def async_client(self, **options: Any) -> AsyncClient:
+        """A client of this fake, for asyncio."""
+        return AsyncClient("http://morrow.test", transport=httpx.MockTransport(self._answer), **options)
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        if self._failures:
+            failure = self._failures.pop(0)
+            if isinstance(failure, httpx.TransportError):
+                raise failure
+            return failure
+        first, _, rest = request.url.path.removeprefix("/").partition("/")
+        if first == "readyz":
+            return httpx.Response(200, json={"status": "ok"})
+        if first == "tasks" and not rest:
+            return httpx.Response(200, json={"tasks": [{"task": name} for name in sorted(self.tasks)], "next": None})
+        name = rest if first == "tasks" else request.url.params.get("task", "")
+        task = self.tasks.get(name)
+        if task is None:
+            return _problem("not-found", 404, f"task: there is no task {name}")
+        answer = {"predict": _predict, "tasks": _show, "events": _one_event if rest else _store}[first]
+        return answer(name, task, request)
+
+
+def _predict(name: str, task: FakeTask, request: httpx.Request) -> httpx.Response:
+    answers: list[dict[str, Any]] = []
+    for row in msgspec.json.decode(request.content)["rows"]:
+        at = datetime.fromisoformat(row["at"]) if "at" in row else datetime.now(UTC)
+        if not task.valid_from <= at < task.valid_until:
+            side = "before" if at < task.valid_from else "beyond"
+            bounds = {"side": side, "valid_from": _write(task.valid_from), "valid_until": _write(task.valid_until)}
+            return _problem("outside-horizon", 422, f"at: is {side} the horizon", more={**bounds, "version": "1"})
+        found = task.predict(row["features"], at)
+        answer: dict[str, Any] = {
+            "task": name,
+            "at": _write(at),
+            "lead": "PT0S",
+            "expected_error": task.expected_error,
+            "version": "1",
+            "trained_until": _write(task.valid_from),
+            "valid_until": _write(task.valid_until),
+        }
+        if isinstance(found, Mapping):
+            best = max(found, key=found.__getitem__)
+            answer |= {"prediction": best, "probabilities": dict(found), "error_name": "log_loss"}
+        elif isinstance(found, str):
+            answer |= {"prediction": found, "probabilities": {found: 1.0}, "error_name": "log_loss"}
+        else:
+            answer |= {"prediction": found, "mean": found, "scale": 0.0, "error_name": "mae"}
+        answers.append(answer)
+    return httpx.Response(200, json={"answers": answers})
+
+
+def _store(_name: str, task: FakeTask, request: httpx.Request) -> httpx.Response:
+    results = []
+    for event in msgspec.json.decode(request.content):
+        stored = task.events.setdefault(event["event_id"], event)
+        status = "created" if stored is event else "duplicate" if stored == event else "conflict"
+        results.append({"event_id": event["event_id"], "status": status})
+    counts = Counter(one["status"] for one in results)
+    shown = {"created": counts["created"], "duplicates": counts["duplicate"], "conflicts": counts["conflict"]}
+    return httpx.Response(200, json={**shown, "rejected": 0, "results": results})
+
+
+def _one_event(_name: str, task: FakeTask, request: httpx.Request) -> httpx.Response:
+    event_id = request.url.path.removeprefix("/events/")
+    if event_id not in task.events:
+        return _problem("not-found", 404, f"event_id: there is no event {event_id}")
+    if request.method == "PUT":
+        changed = {"event_id": event_id, **msgspec.json.decode(request.content)}
+        status = "duplicate" if task.events[event_id] == changed else "corrected"
+        task.events[event_id] = changed
+        return httpx.Response(200, json={"event_id": event_id, "status": status})
+    found = {"event": task.events[event_id], "revision": 1, "received_at": _write(datetime.now(UTC))}
+    return httpx.Response(200, json=found)
+
+
+def _show(name: str, task: FakeTask, _request: httpx.Request) -> httpx.Response:
+    is_valid = datetime.now(UTC) < task.valid_until
+    found = {
+        "task": name,
+        "state": "valid" if is_valid else "expired",
+        "lifecycle": "active",
+        "stale": not is_valid,
+        "champion": {
+            "version": "1",
+            "trained_from": _write(task.valid_from),
+            "trained_until": _write(task.valid_from),
+            "valid_until": _write(task.valid_until),
+            "horizon": 1,
+            "error_name": "log_loss",
+        },
+        "num_events": len(task.events),
+        "next_step": {"text": "Nothing to do.", "is_needed": False},
+    }
+    return httpx.Response(200, json=found)
+
+
+def _problem(
+    kind: str, status: int, detail: str, *, more: Mapping[str, str] | None = None, retry_after: float | None = None
+) -> httpx.Response:
+    problem = {"type": f"/problems/{kind}", "title": kind, "status": status, "detail": detail, **(more or {})}
+    headers = {"content-type": "application/problem+json"}
+    if retry_after is not None:
+        headers["retry-after"] = str(retry_after)
+    return httpx.Response(status, content=msgspec.json.encode(problem), headers=headers)
+
+
+def _write(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat()
