@@ -122,8 +122,10 @@ def read_cells(
     return [_cell(row) for row in rows]
 
 
-def read_marks(connection: Connection, task_id: int, recipe: str, *, since: int) -> list[Mark]:
+def read_marks(connection: Connection, task_id: int, recipe: str, *, since: int | None) -> list[Mark]:
     """The stored cells of fits of origins at or after `since` (microseconds), without sketches; oldest window first.
+
+    With None, those of all origins.
 
     Cells with a moment out of the calendar are left out; `store.paired_errors` counts them.
     """
@@ -133,7 +135,7 @@ def read_marks(connection: Connection, task_id: int, recipe: str, *, since: int)
         .where(
             error_cells.c.task_id == task_id,
             error_cells.c.recipe == recipe,
-            error_cells.c.origin >= from_micros(since),
+            error_cells.c.origin >= (FIRST_MOMENT if since is None else from_micros(since)),
             *(is_readable(error_cells.c[name]) for name in (*_MOMENTS, "scored_at")),
         )
         .order_by(error_cells.c.window, error_cells.c.origin, error_cells.c.method)
@@ -185,25 +187,6 @@ def delete_older(
     return connection.execute(_DELETE_OLDER, given).rowcount
 
 
-def find_scored_later(
-    connection: Connection, task_id: int, recipe: str, *, after: int, before: int, since: int | None = None
-) -> int | None:
-    """The oldest target window before `before` with a cell scored after `after` (microseconds); None if none is.
-
-    Only windows from `since` on are looked at, if it is given.
-    """
-    oldest = connection.execute(
-        select(func.min(error_cells.c.window)).where(
-            error_cells.c.task_id == task_id,
-            error_cells.c.recipe == recipe,
-            error_cells.c.window < from_micros(before),
-            error_cells.c.window >= (FIRST_MOMENT if since is None else from_micros(since)),
-            error_cells.c.scored_at > from_micros(after),
-        )
-    ).scalar_one()
-    return None if oldest is None else to_micros(oldest)
-
-
 def delete_window(connection: Connection, task_id: int, recipe: str, window: int) -> None:
     """Delete the cells of a target window: corrections have moved all of its rows to others."""
     _delete_cells(connection, task_id, recipe, error_cells.c.window == from_micros(window))
@@ -212,6 +195,18 @@ def delete_window(connection: Connection, task_id: int, recipe: str, window: int
 def delete_origin(connection: Connection, task_id: int, recipe: str, origin: int) -> None:
     """Delete the cells of an origin, of all methods, before it is fitted again on other rows."""
     _delete_cells(connection, task_id, recipe, error_cells.c.origin == from_micros(origin))
+
+
+def delete_marked(connection: Connection, task_id: int, recipe: str, marks: Collection[Mark]) -> None:
+    """Delete these cells, unless they were scored again since they were read."""
+    columns = error_cells.c
+    keys = [(from_micros(mark.origin), from_micros(mark.window), mark.method, mark.num_revisions) for mark in marks]
+    _delete_cells(
+        connection,
+        task_id,
+        recipe,
+        tuple_(columns.origin, columns.window, columns.method, columns.num_revisions).in_(keys),
+    )
 
 
 def _delete_cells(connection: Connection, task_id: int, recipe: str, chosen: ColumnElement[bool]) -> None:

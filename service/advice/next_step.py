@@ -12,6 +12,7 @@ from contracts.cutoffs import newest_cutoff, useful_cutoff
 from contracts.quality.remedies import split_advice
 from contracts.quality.skill import FEW_WINDOWS, Skill
 from contracts.task import Task
+from service.advice.task_warnings import say_withdrawn
 from service.models.forecaster import Forecaster
 from service.models.task_state import (
     ENDINGS,
@@ -178,6 +179,17 @@ def _replace_events(found: Situation) -> NextStep | None:
     return NextStep(text, f"morrow events import {found.task.name} FILE && {found.retrain} --again")
 
 
+def _forget_withdrawn(found: Situation) -> NextStep | None:
+    """Replace a version that has learned from events that are gone, unless a cycle that reads none is under way."""
+    forecaster, newest = found.forecaster, found.newest
+    if forecaster is None or (withdrawn := say_withdrawn(forecaster, found.task_state)) is None:
+        return None
+    if newest is not None and newest.state in ("requested", "running"):
+        return NextStep(f"Wait for the cycle that is under way: this version learned from {withdrawn}.")
+    text = f"Import the right rows if they are missing, then retrain: this version learned from {withdrawn}."
+    return NextStep(text, f"{found.retrain} --again")
+
+
 def _wait(found: Situation) -> NextStep | None:
     is_under_way = found.newest is not None and found.newest.state in ("requested", "running")
     return NextStep("Wait for the cycle that is under way.") if is_under_way and found.state != "valid" else None
@@ -294,6 +306,7 @@ _RULES: tuple[Callable[[Situation], NextStep | None], ...] = (
     _load,
     _send_events,
     _replace_events,
+    _forget_withdrawn,
     _wait,
     _release_held,
     _send_more_events,

@@ -23,6 +23,8 @@ from store.tasks.changes import Lifecycle
 FEW_STEPS = 100
 # An expected error is contradicted by one that is larger by this factor, and since the release on this many windows.
 CONTRADICTED, FEWEST_FOLLOWED = 1.05, 3
+# So many erased events, compared with the rows of a version, change what it should have learned.
+ERASED_SHARE = 0.1
 # Clocks of producers may be ahead by as much.
 _CLOCKS_APART = timedelta(minutes=15)
 # The methods whose training begins with a phase on all rows.
@@ -58,6 +60,7 @@ def warn(
         warnings += warn_of_fit(forecaster.task.training, manifest.num_rows, forecaster.batch_size)
     if forecaster is not None and task_state is not None and task_state.version == forecaster.version:
         warnings += warn_of_version(forecaster, task_state)
+        warnings += warn_of_withdrawn(forecaster, task_state)
     if task is not None and task_state is not None:
         warnings += warn_of_events(task, task_state, now)
     return warnings
@@ -136,6 +139,28 @@ def warn_of_version(forecaster: Forecaster, task_state: TaskState) -> list[str]:
     return [
         f"version {forecaster.version} answers but was never released: the guard does not watch it; release one with "
         f"morrow cycle {forecaster.task.name}, or go back with morrow rollback {forecaster.task.name}"
+    ]
+
+
+def say_withdrawn(forecaster: Forecaster, task_state: TaskState) -> str | None:
+    """What a version has learned from that is gone: any retraction counts, and erasures of a tenth of its rows."""
+    gone = []
+    if task_state.num_retracted:
+        gone.append(f"{say_count(task_state.num_retracted, 'event')} of imports that were retracted since")
+    if task_state.num_erased >= ERASED_SHARE * forecaster.manifest.num_rows:
+        gone.append(f"up to {say_count(task_state.num_erased, 'event')} that were erased since")
+    return " and from ".join(gone) or None
+
+
+def warn_of_withdrawn(forecaster: Forecaster, task_state: TaskState) -> list[str]:
+    """Warn if the version that answers has learned from events that are gone."""
+    withdrawn = say_withdrawn(forecaster, task_state)
+    if withdrawn is None:
+        return []
+    name = forecaster.task.name
+    return [
+        f"version {forecaster.version} learned from {withdrawn}, and answers as before: import the right rows if they "
+        f"are missing, and retrain with morrow cycle {name} --again"
     ]
 
 

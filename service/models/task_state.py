@@ -101,6 +101,9 @@ class TaskState:
     realised   finite errors of this version, by age
     awaited    complete windows that are still needed for a first verdict, by a count; 0 once there is a verdict
     newest     timestamp of the newest event, future events included, in microseconds
+
+    `num_retracted` are the events of imports that this version has read and that were retracted since, and `num_erased`
+    those that were erased since.
     """
 
     defined_at: datetime
@@ -113,6 +116,8 @@ class TaskState:
     realised: tuple[RealisedError, ...]
     awaited: int = 0
     newest: int | None = None
+    num_retracted: int = 0
+    num_erased: int = 0
 
     @classmethod
     def unknown(cls, forecaster: Forecaster | None, now: datetime) -> "TaskState":
@@ -304,7 +309,9 @@ def _ask(schema: Schema, forecaster: Forecaster | None, now: datetime) -> AskedT
         if forecaster is None
         else AskedVersion(
             version=forecaster.version,
+            trained_from=forecaster.manifest.trained_from,
             cutoff=forecaster.manifest.cutoff,
+            read_at=forecaster.manifest.read_at,
             recipe=forecaster.manifest.recipe,
             method=forecaster.task.training.method,
             error_name=forecaster.manifest.error_name,
@@ -336,6 +343,8 @@ def _build_state(schema: Schema, found: Ledgers, forecaster: Forecaster | None) 
         realised=() if forecaster is None else tuple(_realised(one, forecaster) for one in found.realised),
         awaited=0 if found.judged is not None else _count_wanted(schema) - found.num_windows,
         newest=None if found.newest is None else to_micros(found.newest),
+        num_retracted=found.num_retracted,
+        num_erased=found.num_erased,
     )
 
 

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, insert, select, text, update
+from sqlalchemy import Connection, func, insert, select, text, update
 
+from contracts.clock import to_micros
 from contracts.errors import Conflict, NotFound
-from store.database import imports, tasks
+from store.database import erasures, imports, tasks
 from store.events.lookups import OF_TASK
 from store.events.tombstones import BLANK_CONTENT, window_grid
 from store.tasks.catalog import Schema
@@ -24,7 +25,7 @@ MAX_RETRACTED = 20_000
 class Import:
     """One import: who sent what when, and who retracted how many of its events when and why.
 
-    `digest` is one of the content of its file, if its sender gave one.
+    `retracted_at` is when the last of them went. `digest` is one of the content of its file, if its sender gave one.
     """
 
     import_id: int
@@ -48,6 +49,22 @@ class ImportedEvents:
     num_events: int
     num_corrected: int
     versions: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Retraction:
+    """Events that were retracted together: when, and where the first and last of them were dated; microseconds.
+
+    The moments of the events are known as the starts of their windows.
+    """
+
+    at: int
+    first: int
+    last: int
+
+    def voids(self, trained_from: int | None, origin: int, read_at: int) -> bool:
+        """Whether a fit of `origin` has read one of the events: of rows from `trained_from` on, read at `read_at`."""
+        return read_at <= self.at and self.first < origin and (trained_from is None or trained_from <= self.last)
 
 
 def add_import(
@@ -106,11 +123,35 @@ def retract_events(
         connection.execute(_ADD, key)
     changes: dict[str, object] = {"num_retracted": found.num_retracted + num_events}
     if found.retracted_at is None:
-        changes |= {"retracted_at": now, "retraction_actor": actor, "retraction_reason": reason}
+        changes |= {"retraction_actor": actor, "retraction_reason": reason}
+    if found.retracted_at is None or num_events:  # fits that were read before the last of its events went have seen it
+        changes["retracted_at"] = now
     row = connection.execute(
         update(imports).where(imports.c.id == import_id).values(**changes).returning(*_COLUMNS)
     ).one()
     return Import(*row), num_events
+
+
+def list_retractions(connection: Connection, task_id: int) -> list[Retraction]:
+    """Every retraction that took events of the task."""
+    return [
+        Retraction(to_micros(at), to_micros(first), to_micros(last))
+        for at, first, last in connection.execute(_RETRACTIONS, {"task_id": task_id})
+        if first is not None
+    ]
+
+
+def find_last_withdrawal(connection: Connection, task_id: int) -> int | None:
+    """When events of the task were last retracted or erased (microseconds); None if none were."""
+    newest = connection.execute(
+        select(
+            func.greatest(
+                select(func.max(imports.c.retracted_at)).where(imports.c.task_id == task_id).scalar_subquery(),
+                select(func.max(erasures.c.at)).where(erasures.c.task_id == task_id).scalar_subquery(),
+            )
+        )
+    ).scalar_one()
+    return None if newest is None else to_micros(newest)
 
 
 def _find(connection: Connection, task_id: int, import_id: int, *, lock: str | None) -> Import:
@@ -180,6 +221,16 @@ _ADD = text(f"""
         WHERE task_id = {OF_TASK} AND import_id = :import_id AND starts_with(event_id, chr(1))
         ORDER BY schema_id, at, known_at
     ) AS windows
+""")  # noqa: S608 our own fragment
+
+_RETRACTIONS = text(f"""
+    SELECT imports.retracted_at, gone.first, gone.last
+    FROM imports CROSS JOIN LATERAL (
+        SELECT min(at) AS first, max(at) AS last FROM events
+        WHERE task_id = {OF_TASK} AND import_id = imports.id AND starts_with(event_id, chr(1))
+    ) AS gone
+    WHERE imports.task_id = :task_id AND imports.num_retracted > 0
+    ORDER BY imports.id
 """)  # noqa: S608 our own fragment
 
 _TRAINED = text(f"""

@@ -64,6 +64,8 @@ class Ledgers(msgspec.Struct, frozen=True):
     realised      by window
     num_windows   complete windows with events, as far as they were counted: only if nothing is judged
     newest        moment of the newest event, future events included
+    num_retracted events of imports that the version has read, and that were retracted since
+    num_erased    events that were erased since the version was fitted
     """
 
     defined_at: datetime
@@ -75,6 +77,8 @@ class Ledgers(msgspec.Struct, frozen=True):
     realised: list[LedgerCell]
     num_windows: int
     newest: datetime | None
+    num_retracted: int
+    num_erased: int
 
 
 class VersionRows(msgspec.Struct, frozen=True):
@@ -87,10 +91,15 @@ class VersionRows(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class AskedVersion:
-    """The version that answers for a task: its fit's cutoff (microseconds), recipe, method and name of its error."""
+    """The version that answers for a task: its fit's recipe, method and name of its error.
+
+    Its rows are from `trained_from` to `cutoff`, and were read at `read_at` (microseconds).
+    """
 
     version: str
+    trained_from: int
     cutoff: int
+    read_at: int
     recipe: str
     method: str
     error_name: str
@@ -136,6 +145,8 @@ class LedgerDocuments:
             realised=_read_each(parts["realised"], LedgerCell),
             num_windows=msgspec.json.decode(parts["num_windows"], type=int),
             newest=_read_or_none(parts["newest"], datetime),
+            num_retracted=msgspec.json.decode(parts["num_retracted"], type=int),
+            num_erased=msgspec.json.decode(parts["num_erased"], type=int),
         )
 
     def read_version(self) -> VersionRows:
@@ -157,7 +168,9 @@ def read_ledgers(connection: Connection, asked: Sequence[AskedTask]) -> Iterable
             "untils": [from_micros(one.until) for one in asked],
             "wanted": [one.wanted for one in asked],
             "versions": [None if one is None else one.version for one in versions],
+            "begins": [None if one is None else from_micros(one.trained_from) for one in versions],
             "cutoffs": [None if one is None else from_micros(one.cutoff) for one in versions],
+            "reads": [None if one is None else from_micros(one.read_at) for one in versions],
             "recipes": [None if one is None else one.recipe for one in versions],
             "methods": [None if one is None else one.method for one in versions],
             "are_losses": [one is not None and one.error_name == "log_loss" for one in versions],
@@ -190,7 +203,8 @@ def _first_boundary(clock: Clock) -> int:
     return start if start >= first else start + clock.window
 
 
-# Each subquery is a few steps in an index, whatever a task holds. `found` goes from one window that holds an event to
+# Each subquery is a few steps in an index, whatever a task holds. Blank rows of a retraction are dated at the starts of
+# their windows. `found` goes from one window that holds an event to
 # the next one. A cell's error counts if it is finite: NaN sorts after infinity.
 READ_LEDGERS: TextClause = text("""
     SELECT given.task_id,
@@ -251,6 +265,18 @@ READ_LEDGERS: TextClause = text("""
             'newest', (
                 SELECT at FROM events WHERE task_id = given.task_id AND superseded_at IS NULL
                     AND at BETWEEN :first AND :last ORDER BY at DESC LIMIT 1
+            ),
+            'num_retracted', (
+                SELECT coalesce(sum(num_retracted), 0) FROM imports
+                WHERE task_id = given.task_id AND at <= given.read_at AND retracted_at >= given.read_at AND EXISTS (
+                    SELECT FROM events
+                    WHERE task_id = given.task_id AND import_id = imports.id AND starts_with(event_id, chr(1))
+                        AND at > given.trained_from - given.length AND at < given.cutoff
+                )
+            ),
+            'num_erased', (
+                SELECT coalesce(sum(num_events), 0) FROM erasures
+                WHERE task_id = given.task_id AND at >= given.read_at
             )
         ) AS text),
         CAST(json_build_object(
@@ -274,8 +300,10 @@ READ_LEDGERS: TextClause = text("""
     FROM unnest(
         CAST(:task_ids AS int[]), CAST(:lengths AS interval[]), CAST(:anchors AS timestamptz[]),
         CAST(:untils AS timestamptz[]), CAST(:wanted AS int[]), CAST(:versions AS text[]),
-        CAST(:cutoffs AS timestamptz[]), CAST(:recipes AS text[]), CAST(:methods AS text[]), CAST(:are_losses AS bool[])
-    ) AS given(task_id, length, anchor, until, wanted, version, cutoff, recipe, method, is_loss)
+        CAST(:begins AS timestamptz[]), CAST(:cutoffs AS timestamptz[]), CAST(:reads AS timestamptz[]),
+        CAST(:recipes AS text[]), CAST(:methods AS text[]), CAST(:are_losses AS bool[])
+    ) AS given(task_id, length, anchor, until, wanted, version, trained_from, cutoff, read_at, recipe,
+        method, is_loss)
     JOIN tasks ON tasks.id = given.task_id
     LEFT JOIN LATERAL (
         SELECT verdict FROM cycles

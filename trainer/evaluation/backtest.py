@@ -19,8 +19,7 @@ from contracts.manifest import Manifest
 from contracts.quality.skill import FEW_WINDOWS
 from contracts.task import Task
 from contracts.verdict import EXTRA_WINDOWS, Comparison
-from store.error_cells import Cell, find_oldest_of_newest, find_scored_later, read_cells, record_cells
-from store.events.columns import read_fingerprints
+from store.error_cells import Cell, record_cells
 from store.tasks.catalog import Schema
 from trainer.data.replica import Replica, find_replica
 from trainer.data.snapshot import MOST_COUNTED, Reading, read_for_cycle
@@ -36,9 +35,10 @@ from trainer.data.windows import (
 from trainer.evaluation.fit_cost import FitCost
 from trainer.evaluation.fit_store import FitStore, open_fits, score_fit
 from trainer.evaluation.horizon import HorizonVerdict, after_empty_windows, compare_rivals, horizon_rule, judge_horizon
-from trainer.evaluation.old_cells import READ_WINDOWS, delete_old_cells
+from trainer.evaluation.old_cells import delete_old_cells
 from trainer.evaluation.origin_fits import Fit, fit_origins, keep_fit
 from trainer.evaluation.release_gates import reason_to_skip
+from trainer.evaluation.stored_matrix import read_stored
 from trainer.evaluation.suspect_windows import counted
 from trainer.export.opened_artefact import Artefact
 from trainer.network.device import choose_device
@@ -218,8 +218,8 @@ def fill_matrix(
 ) -> list[Cell]:
     """The matrix as of the reading's cutoff, with missing cells added; its newest windows may be incomplete.
 
-    At most `count` windows are scored for each age; if None, as many as a cycle must look back on. In an extension, a
-    stored cell of an old window is not scored again after a correction, because its fit is gone.
+    At most `count` windows are scored for each age; if None, as many as a cycle must look back on. Stored cells of
+    other windows count too, as `trainer.evaluation.stored_matrix` says.
 
     If any origin must be fitted, so are those whose target windows still wait for labels. Together they cost less than
     one by one in later cycles. Cells are stored origin by origin, so a killed backtest keeps all cells that it scored.
@@ -227,8 +227,13 @@ def fill_matrix(
     the verdict then says what is missing.
     """
     task = reading.schema.task
-    matrix = {(cell.origin, cell.window, cell.method): cell for cell in _read_matrix(engine, reading, count)}
-    wanted = _missing_pairs(reading, matrix.values(), count, is_extension=is_extension)
+    needed = _needed_pairs(reading, count)
+    stored = read_stored(engine, reading, store, needed)
+    matrix = {(cell.origin, cell.window, cell.method): cell for cell in stored.cells}
+    wanted = _missing_pairs(reading, matrix.values(), needed)
+    for origin, window in stored.to_rescore:
+        if window not in (windows := wanted.setdefault(origin, [])):
+            windows.append(window)
     found = {origin: store.find(origin) for origin in wanted}
     kept = [fit for fit in found.values() if fit is not None]
     absent = [origin for origin, fit in found.items() if fit is None]
@@ -261,48 +266,12 @@ def fill_matrix(
     return sorted(matrix.values(), key=lambda cell: (cell.window, cell.origin, cell.method))
 
 
-def _read_matrix(engine: Engine, reading: Reading, count: int | None = None) -> list[Cell]:
-    """The stored cells of the newest windows, without those scored on labels that arrived after the reading.
-
-    They are the windows that judges use, and those that every age is scored on.
-    """
-    task_id, task, cutoff = reading.schema.task_id, reading.schema.task, reading.cutoff
-    fingerprints = dict(reading.fingerprints)
-    with engine.connect() as connection:
-        since = find_oldest_of_newest(connection, task_id, task.recipe, until=cutoff, count=READ_WINDOWS)
-        if since is not None:
-            since = min([since, *(window for _, window in _needed_pairs(reading, count))])
-        cells = read_cells(connection, task_id, task.recipe, until=cutoff, since=since)
-        # Windows before the reading are counted only if a cell was scored after the cutoff: others cannot know more.
-        late = (
-            None
-            if reading.since is None
-            else find_scored_later(connection, task_id, task.recipe, after=cutoff, before=reading.since, since=since)
-        )
-        if late is not None:
-            fingerprints |= read_fingerprints(connection, task_id, task, cutoff, since=late, until=reading.since)
-    first = late if late is not None else reading.since
-    return [
-        cell
-        for cell in cells
-        if (first is not None and cell.window < first) or cell.num_revisions <= fingerprints.get(cell.window, (0, 0))[1]
-    ]
-
-
-def _missing_pairs(
-    reading: Reading, cells: Iterable[Cell], count: int | None, *, is_extension: bool
-) -> dict[int, list[int]]:
-    """origin -> target windows whose cells are needed and missing or stale; only origins that can be fitted."""
+def _missing_pairs(reading: Reading, cells: Iterable[Cell], needed: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+    """origin -> target windows whose cells are needed and missing; only origins that can be fitted."""
     task = reading.schema.task
-    there = {
-        (cell.origin, cell.window)
-        for cell in cells
-        if cell.method == task.training.method
-        and cell.is_complete
-        and (is_extension or (cell.num_rows, cell.num_revisions) == reading.fingerprints.get(cell.window))
-    }
+    there = {(cell.origin, cell.window) for cell in cells if cell.method == task.training.method and cell.is_complete}
     wanted: dict[int, list[int]] = {}
-    for origin, window in _needed_pairs(reading, count):
+    for origin, window in needed:
         if (origin, window) not in there:
             wanted.setdefault(origin, []).append(window)
     return {

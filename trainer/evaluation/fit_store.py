@@ -11,17 +11,19 @@ With an object store (`trainer.sharing`) the folder is a copy: a fit that anothe
 
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import structlog
 from sqlalchemy import Engine
 
 from contracts.calibration import Calibration
-from contracts.errors import ArtefactRefused
-from contracts.manifest import MANIFEST_FILE, Manifest, encode_manifest
-from contracts.task import Task
+from contracts.errors import ArtefactRefused, CycleError
+from contracts.manifest import MANIFEST_FILE, Manifest, decode_manifest, encode_manifest
+from contracts.task import Method, Task
 from store.error_cells import Cell
 from store.events.columns import EventColumns
 from store.tasks.catalog import Schema
@@ -32,6 +34,7 @@ from trainer.evaluation.scoring import answer, score_cell, score_naive
 from trainer.export.opened_artefact import Artefact, open_artefact
 from trainer.settings import TrainerSettings
 from trainer.sharing.bundles import unmark
+from trainer.sharing.errors import ObjectStoreAway
 from trainer.sharing.shared_fits import SharedFits, open_shared
 
 log = structlog.get_logger(__name__)
@@ -72,6 +75,17 @@ class FitStore:
             return self.open(origin)
         except ArtefactRefused:
             return None
+
+    def read_moments(self) -> dict[int, int]:
+        """Origin -> when the rows of its kept fit were read, for every fit whose manifest can be read; microseconds."""
+        found = find_origins(recipe_folder(self._home, self._task.name, self._task.recipe))
+        if self._shared is not None:
+            with suppress(ObjectStoreAway):
+                found = self._shared.add_named(found, self.folder(0).parent)
+                for folder in found.values():
+                    self._shared.fetch(folder)
+        moments = {origin: read_moment(folder) for origin, folder in found.items()}
+        return {origin: moment for origin, moment in moments.items() if moment is not None}
 
     def share(self, origin: int) -> None:
         """Let other trainers score and reuse the fit of an origin as it is now, if trainers share their fits."""
@@ -118,6 +132,14 @@ class FitStore:
             self._shared.withdraw(self.folder(origin))
         self.clear(origin)
 
+    def discard_rivals(self, origin: int) -> None:
+        """Delete the fits of the task's rivals at an origin."""
+        for recipe in rival_recipes(self._task):
+            folder = recipe_folder(self._home, self._task.name, recipe) / str(origin)
+            if self._shared is not None:
+                self._shared.withdraw(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+
     def clear(self, origin: int) -> None:
         """Delete the fit of an origin from this home."""
         self._opened.pop(origin, None)
@@ -142,6 +164,28 @@ def open_fits(engine: Engine, settings: TrainerSettings, schema: Schema) -> FitS
 def recipe_folder(home: Path, name: str, recipe: str) -> Path:
     """The folder of the fits of a task's recipe, with one folder per origin."""
     return home / "candidates" / name / recipe
+
+
+def rival_recipes(task: Task) -> list[str]:
+    """The recipes under which the fits of the task's rivals are kept, of networks and of other methods."""
+    networks = [method for method in task.guard.rivals if method in get_args(Method)]
+    return [
+        *(task.with_training(task.training.model_copy(update={"method": method})).recipe for method in networks),
+        *(plain_rival_recipe(task, method) for method in task.guard.rivals if method not in networks),
+    ]
+
+
+def plain_rival_recipe(task: Task, method: str) -> str:
+    """The name under which the fits of a rival without a network are kept."""
+    return f"{task.recipe}.{method}"
+
+
+def read_moment(folder: Path) -> int | None:
+    """When the rows of a kept fit were read (microseconds); None if its manifest cannot be read."""
+    try:
+        return decode_manifest(folder).read_at
+    except CycleError:
+        return None
 
 
 def candidate_folder(home: Path, task: Task, origin: int) -> Path:

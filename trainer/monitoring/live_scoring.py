@@ -29,11 +29,13 @@ from contracts.manifest import MANIFEST_FILE, read_manifest
 from contracts.task import Task
 from store.error_cells import Cell, Mark, delete_window, read_marks, record_cells
 from store.events.columns import EventColumns, read_events, read_fingerprints
+from store.events.imports import list_retractions
 from store.outages import is_locked, name_outage
-from store.releases import list_releases
+from store.releases import CHAMPION_ACTIONS, list_releases
 from store.tasks.catalog import Schema
 from trainer.data.windows import complete_until
-from trainer.evaluation.fit_store import find_origins, open_fit, recipe_folder, score_fit
+from trainer.evaluation.fit_store import find_origins, open_fit, read_moment, recipe_folder, score_fit
+from trainer.evaluation.stored_matrix import find_withdrawn
 from trainer.monitoring.horizon_guard import enforce
 from trainer.monitoring.promises import Promise, read_promise
 from trainer.monitoring.task_news import TaskNews
@@ -144,7 +146,7 @@ class LiveScoring:
         num_cells, is_done = 0, True
         self._waiting.discard(schema.task_id)
         for task in self._find_matrices(schema, promises, now):
-            origins = self._find_sound(schema.task_id, task)
+            origins = self._find_sound(schema.task_id, task, promises)
             num_cells += self._score_news(schema.task_id, task, origins, now)
             cutoffs = [promise.cutoff for promise in promises if promise.recipe == task.recipe]
             if cutoffs and not self._stopping.is_set():
@@ -193,9 +195,28 @@ class LiveScoring:
         if (shared := self._shared(task_id)) is not None:
             shared.fetch(folder)
 
-    def _find_sound(self, task_id: int, task: Task) -> dict[int, Path]:
+    def _find_sound(self, task_id: int, task: Task, promises: Sequence[Promise]) -> dict[int, Path]:
+        """Origin -> folder of the fits that may score.
+
+        One that has read retracted events may not (`trainer.evaluation.stored_matrix`), unless it is the version that
+        answers: its errors are those that clients get.
+        """
         folders = self._find_fits(task_id, task.name, task.recipe)
-        return {origin: folder for origin, folder in folders.items() if _stamp(folder) not in self._refused}
+        with self._engine.connect() as connection:
+            retractions = list_retractions(connection, task_id)
+            champions = (
+                list_releases(connection, task_id, actions=CHAMPION_ACTIONS, limit=1, with_calibration=False)
+                if retractions
+                else []
+            )
+        moments = {origin: read_moment(folder) for origin, folder in folders.items()} if retractions else {}
+        withdrawn = find_withdrawn(task, {origin: at for origin, at in moments.items() if at is not None}, retractions)
+        answering = {promise.cutoff for promise in promises if promise.version in {row.version for row in champions}}
+        return {
+            origin: folder
+            for origin, folder in folders.items()
+            if _stamp(folder) not in self._refused and (origin not in withdrawn or origin in answering)
+        }
 
     def _score_news(self, task_id: int, task: Task, origins: Mapping[int, Path], now: datetime) -> int:
         if not origins:

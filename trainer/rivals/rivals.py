@@ -27,7 +27,7 @@ from trainer.data.labels import clip_labels
 from trainer.data.replica import Replica
 from trainer.data.snapshot import Reading, read
 from trainer.data.windows import complete_until, history_start, in_window
-from trainer.evaluation.fit_store import FitStore, candidate_folder
+from trainer.evaluation.fit_store import FitStore, plain_rival_recipe, recipe_folder
 from trainer.evaluation.origin_fits import fit_origins, keep_fit, seeds_of
 from trainer.evaluation.scoring import answer, make_cell
 from trainer.methods.extrapolated_linear import EXTRAPOLATED_LINEAR, answer_linear, fit_linear, keep_linear, read_linear
@@ -118,8 +118,8 @@ def with_method(reading: Reading, method: str) -> Reading:
 
 def rival_folder(home: Path, reading: Reading, method: str, origin: int) -> Path:
     """The folder of a rival without a network: next to our own fit of that origin, whose recipe it shares."""
-    ours = candidate_folder(home, reading.schema.task, origin)
-    return ours.parent.with_name(f"{ours.parent.name}.{method}") / ours.name
+    task = reading.schema.task
+    return recipe_folder(home, task.name, plain_rival_recipe(task, method)) / str(origin)
 
 
 def report_unavailable(method: str, report: Report) -> bool:

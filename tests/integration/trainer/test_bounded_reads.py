@@ -26,8 +26,9 @@ from tests.integration.drifting_task import (
     settings,
 )
 from trainer.data.snapshot import Reading, read
-from trainer.evaluation.backtest import _needed_pairs, _read_matrix, fill_and_judge, read_needed
+from trainer.evaluation.backtest import _needed_pairs, fill_and_judge, read_needed
 from trainer.evaluation.fit_store import FitStore
+from trainer.evaluation.stored_matrix import read_stored
 from trainer.replay.replay import _origins, first_needed
 
 HISTORY = 3
@@ -101,7 +102,10 @@ def test_fits_and_cells_are_those_of_a_whole_reading(engine: Engine, schema: Sch
     assert verdict.num_known == NUM_WINDOWS - 1
 
 
-def test_cells_of_windows_before_the_reading_count_unless_they_know_later_rows(engine: Engine, schema: Schema) -> None:
+def test_cells_of_windows_before_the_reading_count_unless_they_know_later_rows(
+    engine: Engine, schema: Schema, tmp_path: Path
+) -> None:
+    store = FitStore(tmp_path, schema.task)
     recipe, window = schema.task.recipe, cutoff_after(2)
     bounded, whole = both(engine, schema)
     known = whole.fingerprints[window][1]
@@ -111,11 +115,11 @@ def test_cells_of_windows_before_the_reading_count_unless_they_know_later_rows(e
     ]
     with engine.begin() as connection:
         record_cells(connection, schema.task_id, recipe, cells, from_micros(CUTOFF))
-    assert _read_matrix(engine, bounded) == cells
+    assert read_stored(engine, bounded, store).cells == cells
     with engine.begin() as connection:
         later = from_micros(CUTOFF) + timedelta(minutes=1)
         connection.execute(update(error_cells).where(error_cells.c.task_id == schema.task_id).values(scored_at=later))
-    assert _read_matrix(engine, bounded) == _read_matrix(engine, whole) == cells[:1]
+    assert read_stored(engine, bounded, store).cells == read_stored(engine, whole, store).cells == cells[:1]
 
 
 @pytest.mark.parametrize("training", [{"history": None}, {"history": HISTORY, "tune": True}])

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, select
@@ -15,8 +16,10 @@ from store.releases import record_release
 from store.tasks.catalog import Schema
 from tests.integration.drifting_task import START, cutoff_after, define, drifting_task, now
 from trainer.data.snapshot import Reading, read
-from trainer.evaluation.backtest import _read_matrix, judge
+from trainer.evaluation.backtest import _needed_pairs, judge
+from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.old_cells import KEPT_WINDOWS, READ_WINDOWS, delete_old_cells
+from trainer.evaluation.stored_matrix import read_stored
 
 NUM_WINDOWS = 400
 MAX_AGE = 2
@@ -32,7 +35,7 @@ def schema(engine: Engine) -> Schema:
 
 def store(engine: Engine, schema: Schema, recipe: str, windows: Iterable[int]) -> None:
     cells = [
-        Cell(cutoff_after(window - age), cutoff_after(window), method, 150, error, error, 0)
+        Cell(cutoff_after(window - age), cutoff_after(window), method, 150, error, error, 150)
         for window in windows
         for age in range(MAX_AGE)
         for method, error in (("gi", 0.3 + window % 7 / 100), ("naive", 0.9))
@@ -54,18 +57,21 @@ def reading_of(engine: Engine, schema: Schema) -> Reading:
     return replace(read(engine, schema, cutoff_after(12), now()), since=cutoff_after(0))
 
 
-def test_a_cycle_reads_the_newest_windows_and_judges_as_before(engine: Engine, schema: Schema) -> None:
+def test_a_cycle_reads_the_newest_windows_and_judges_as_before(engine: Engine, schema: Schema, tmp_path: Path) -> None:
+    fits = FitStore(tmp_path, schema.task)
     reading = reading_of(engine, schema)
-    cells = _read_matrix(engine, reading)
+    cells = read_stored(engine, reading, fits).cells
     newest = [cutoff_after(window) for window in range(12 - READ_WINDOWS, 12)]
     assert sorted({cell.window for cell in cells}) == newest
     assert len(cells) == READ_WINDOWS * MAX_AGE * 2
-    assert sorted({cell.window for cell in _read_matrix(engine, reading, 20)}) == newest
+    assert (
+        sorted({cell.window for cell in read_stored(engine, reading, fits, _needed_pairs(reading, 20)).cells}) == newest
+    )
     few = judge(reading, cells)
     with engine.begin() as connection:
         connection.execute(error_cells.delete().where(error_cells.c.task_id == schema.task_id))
     store(engine, schema, schema.task.recipe, range(12 - READ_WINDOWS, 12))
-    assert judge(reading, _read_matrix(engine, reading)) == few
+    assert judge(reading, read_stored(engine, reading, fits).cells) == few
     assert few.horizon == MAX_AGE
 
 
