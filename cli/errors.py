@@ -7,9 +7,9 @@ from contracts.errors import MorrowError
 
 
 class Refused(MorrowError):
-    """The API refused the request; `problem` is its problem document."""
+    """The API refused the request; `problem` is its problem document. `advice` is a sentence that only we can say."""
 
-    def __init__(self, status: int, problem: dict[str, Any]) -> None:
+    def __init__(self, status: int, problem: dict[str, Any], advice: str | None = None) -> None:
         self.status, self.problem = status, problem
         said = [
             "  " + ": ".join(filter(None, (fault["field"], fault["reason"]))) for fault in problem.get("errors", [])
@@ -18,6 +18,8 @@ class Refused(MorrowError):
         first = problem.get("title", "Refused") if said else problem.get("detail") or problem.get("title", "Refused")
         if status == HTTPStatus.UNAUTHORIZED:
             said.append("Commands send the key that MORROW_KEY holds.")
+        if advice is not None:
+            said.append(advice)
         super().__init__("\n".join([f"{first} ({status})", *said]))
 
 

@@ -18,7 +18,9 @@
     ├── Unavailable                 a store we depend on does not answer
     │   ├── StoreOutage             PostgreSQL, and why                             (store)
     │   │   └── Locked              a lock that another session holds               (store)
+    │   ├── RowUnreadable           rows of a ledger that no release has written    (store)
     │   ├── SpecUnreadable          a stored task that this release cannot read     (store)
+    │   │   └── ChoiceUnreadable    the recipe that was chosen for one              (store)
     │   ├── RegistryRefusal         MLflow, of one request
     │   └── RegistryUnreachable     MLflow                                          (trainer.tracking)
     ├── UnreadableRequest           a request that cannot be taken as it was sent   (service)

@@ -187,7 +187,8 @@ ROW_TYPES: Mapping[str, type[RowFigures]] = {
 
 
 def decode_verdict(document: Mapping[str, Any]) -> Verdict:
-    """A column of `cycles`, or of a release, as a verdict."""
+    """A column of `cycles`, or of a release, as a verdict. Raises ValueError if it is of another form."""
+    document = msgspec.convert(document, dict[str, Any])
     has_matrix = not document.keys().isdisjoint(MatrixFigures.__struct_fields__)
     matrix = msgspec.convert(document, MatrixFigures) if has_matrix else None
     return msgspec.structs.replace(msgspec.convert(document, Verdict), matrix=matrix)

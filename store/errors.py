@@ -20,6 +20,10 @@ class Locked(StoreOutage):
         Unavailable.__init__(self)
 
 
+class RowUnreadable(Unavailable):
+    """Rows of a ledger hold what no release of Morrow writes: the sentence names them."""
+
+
 class SpecUnreadable(Unavailable):
     """The stored spec of a task is not one that this release understands."""
 
@@ -29,4 +33,17 @@ class SpecUnreadable(Unavailable):
         super().__init__(
             f"Revision {revision} of the task {task!r} cannot be read by this release: a newer one has stored it, or "
             f"it was changed by hand. Run the newer release, or define the task again with PUT /tasks/{task}."
+        )
+
+
+class ChoiceUnreadable(SpecUnreadable):
+    """The stored recipe that was chosen for a task is not one that this release understands."""
+
+    def __init__(self, task: str, revision: int, task_id: int, recipe: str) -> None:
+        super().__init__(task, revision)
+        Unavailable.__init__(
+            self,
+            f"The recipe that was chosen for the task {task!r} cannot be read: the row of the table choices with "
+            f"task_id = {task_id} and recipe = '{recipe}' was written past the API. Delete it: the next cycle "
+            "chooses again.",
         )

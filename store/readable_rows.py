@@ -12,6 +12,7 @@ from sqlalchemy import Column, ColumnElement, Connection, DateTime, Row, Select,
 
 from contracts.errors import MorrowError
 from store.database import is_readable
+from store.errors import RowUnreadable
 from store.outages import name_outage
 
 # The most rows of a table that a sentence names.
@@ -35,6 +36,8 @@ class ReadRows(Generic[T]):
 
 def is_unreadable(error: Exception) -> bool:
     """Whether a row is at fault, and neither the server nor the statement."""
+    if isinstance(error, RowUnreadable):
+        return True
     state = getattr(getattr(error, "orig", None), "sqlstate", None)
     return state is None and name_outage(error) is None and not isinstance(error, MorrowError)
 
@@ -55,10 +58,20 @@ def read_rows(
         try:
             found.append(decode(row))
         except Exception as fault:  # noqa: BLE001 whatever the row holds, it hides no other one
-            faults.append((row.id, type(fault).__name__))
+            faults.append((row.id, f"{type(fault).__name__}: {fault}"))
     named = query.with_only_columns(table.c.id, _name_first(moments)).where(not_(can_be_read)).limit(_MAX_NAMED)
     faults += [(row.id, row[1]) for row in connection.execute(named)]
     return ReadRows(found, say_unreadable(table.name, sorted(faults)) if faults else None)
+
+
+def read_all(
+    connection: Connection, table: Table, query: Select[*tuple[Any, ...]], decode: Callable[[Row[Any]], T]
+) -> Sequence[T]:
+    """The same if every row can be read. Raises RowUnreadable, which names those that cannot."""
+    found = read_rows(connection, table, query, decode)
+    if found.fault is not None:
+        raise RowUnreadable(found.fault)
+    return found.rows
 
 
 def say_unreadable(table: str, faults: Sequence[tuple[int, str]]) -> str:

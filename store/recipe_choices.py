@@ -57,14 +57,17 @@ def record_choice(connection: Connection, task_id: int, recipe: str, choice: Cho
     )
 
 
-def read_choices(connection: Connection, task_ids: Collection[int]) -> dict[tuple[int, str], Choice]:
-    """(task, written recipe) -> the choice for it."""
+def read_choices(connection: Connection, task_ids: Collection[int]) -> dict[tuple[int, str], Choice | None]:
+    """(task, written recipe) -> the choice for it; None for one that cannot be read."""
     if not task_ids:
         return {}
     names = ("task_id", "recipe", "asked", "training", "cutoff", "error", "error_before", "num_trials")
     columns = [choices.c[name] for name in (*names, "seconds", "run_id", "chosen_at")]
-    found = {}
+    found: dict[tuple[int, str], Choice | None] = {}
     for row in connection.execute(select(*columns).where(choices.c.task_id.in_(task_ids))):
         task_id, recipe, asked, training, cutoff, *rest = row
-        found[task_id, recipe] = Choice(read_training(asked), read_training(training), to_micros(cutoff), *rest)
+        try:
+            found[task_id, recipe] = Choice(read_training(asked), read_training(training), to_micros(cutoff), *rest)
+        except (ValueError, TypeError):  # written past the API
+            found[task_id, recipe] = None
     return found

@@ -21,7 +21,7 @@ from contracts.clock import from_micros, to_micros
 from contracts.verdict import MatrixFigures, Rollback, RowFigures, Verdict, decode_row, encode
 from store.cycles.ledger import is_releasing
 from store.database import releases
-from store.readable_rows import ReadRows, read_rows
+from store.readable_rows import ReadRows, read_all, read_rows
 
 ALIAS = "champion"
 
@@ -92,20 +92,25 @@ def record_release(
 
 
 def read_overlay(connection: Connection, task_id: int, version: str) -> Overlay | None:
-    """The newest bound and the newest calibration of a version; None if it has no row."""
-    found = list_releases(connection, task_id, version=version, limit=1)
+    """The newest bound and the newest calibration of a version; None if it has no row. Raises RowUnreadable.
+
+    The bound counts also if the calibration cannot be read.
+    """
+    of_version = releases.c.task_id == task_id, releases.c.version == version
+    newest = select(releases.c.id, releases.c.valid_until).where(*of_version).order_by(releases.c.id.desc()).limit(1)
+    found = read_all(connection, releases, newest, lambda row: to_micros(row.valid_until))
     if not found:
         return None
-    calibration = found[0].calibration
-    if calibration is None:
-        calibrated = connection.execute(
-            select(releases.c.calibration)
-            .where(releases.c.task_id == task_id, releases.c.version == version, releases.c.calibration.is_not(None))
-            .order_by(releases.c.id.desc())
-            .limit(1)
-        ).scalar_one_or_none()
-        calibration = None if calibrated is None else msgspec.convert(calibrated, Calibration)
-    return Overlay(found[0].valid_until, calibration)
+    calibrated = (
+        select(releases.c.id, releases.c.calibration)
+        .where(*of_version, releases.c.calibration.is_not(None))
+        .order_by(releases.c.id.desc())
+        .limit(1)
+    )
+    calibrations = read_rows(
+        connection, releases, calibrated, lambda row: msgspec.convert(row.calibration, Calibration)
+    ).rows
+    return Overlay(found[0], calibrations[0] if calibrations else None)
 
 
 def is_released_as(connection: Connection, task_id: int, version: str, cutoff: int) -> bool:
@@ -113,10 +118,16 @@ def is_released_as(connection: Connection, task_id: int, version: str, cutoff: i
 
     After a model was deleted from the registry, and in a new registry, versions count from 1 again. The newest release
     of a number then names another cutoff. Rows without a cutoff may belong to any model.
+    Raises RowUnreadable.
     """
-    found = list_releases(connection, task_id, version=version, actions=["release"], limit=1, with_calibration=False)
-    released = found[0].matrix if found else None
-    return released is None or released.cutoff in (None, from_micros(cutoff))
+    newest = (
+        select(releases.c.id, releases.c.verdict["cutoff"].label("cutoff"))
+        .where(releases.c.task_id == task_id, releases.c.version == version, releases.c.action == "release")
+        .order_by(releases.c.id.desc())
+        .limit(1)
+    )
+    found = read_all(connection, releases, newest, lambda row: msgspec.convert(row.cutoff, datetime | None))
+    return not found or found[0] in (None, from_micros(cutoff))
 
 
 def list_releases(
@@ -128,16 +139,21 @@ def list_releases(
     limit: int = 1000,
     with_calibration: bool = True,
 ) -> list[Release]:
-    """A task's rows, newest first; only those of one version or of some actions, if given."""
+    """A task's rows, newest first; only those of one version or of some actions, if given. Raises RowUnreadable."""
     query = _newest(task_id, version, actions, limit, with_calibration)
-    return [_release(row) for row in connection.execute(query)]
+    return list(read_all(connection, releases, query, _release))
 
 
 def list_readable_releases(
-    connection: Connection, task_id: int, *, actions: Sequence[Action] | None = None, limit: int = 1000
+    connection: Connection,
+    task_id: int,
+    *,
+    actions: Sequence[Action] | None = None,
+    limit: int = 1000,
+    with_calibration: bool = False,
 ) -> ReadRows[Release]:
-    """The same without calibrations, and without rows that cannot be read, which are named."""
-    return read_rows(connection, releases, _newest(task_id, None, actions, limit, False), _release)
+    """The same without rows that cannot be read, which are named."""
+    return read_rows(connection, releases, _newest(task_id, None, actions, limit, with_calibration), _release)
 
 
 def find_former(connection: Connection, task_id: int, champion: str | None) -> str | None:

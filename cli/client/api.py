@@ -1,6 +1,8 @@
 """How commands call a running API, and how its problem documents become sentences."""
 
 import os
+from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cli.errors import Refused, Unreachable
@@ -43,13 +45,25 @@ def ask(api: "httpx.Client", method: str, path: str, **options: Any) -> Any:
         hint = "Is `morrow up` running, and does MORROW_URL hold the address that it printed?"
         raise Unreachable(f"The API at {api.base_url} does not answer ({error}). {hint}") from error
     if response.is_error:
-        raise Refused(response.status_code, read_problem(response))
+        where = say_log() if response.status_code == HTTPStatus.INTERNAL_SERVER_ERROR else None
+        raise Refused(response.status_code, read_problem(response), where)
     try:
         return response.json()
     except ValueError as error:
         raise Unreachable(
             f"What answers at {api.base_url} is not Morrow's API: correct MORROW_URL, and see that no proxy answers."
         ) from error
+
+
+def say_log() -> str:
+    """Where the API writes its log: a file of `morrow up` if there is one here, else what its process prints."""
+    from contracts.runtime.settings import default_home
+
+    home = os.environ.get("MORROW_HOME")
+    file = (Path(home).expanduser() if home else default_home()) / "logs" / "api.log"
+    if file.is_file():
+        return f"The log of the API that `morrow up` started here is {file}."
+    return "The API writes its log to the output of its process: `docker compose logs api` shows it with compose."
 
 
 def read_problem(response: "httpx.Response") -> dict[str, Any]:

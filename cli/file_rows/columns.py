@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cli.reading.options import Options
+from cli.reading.tables import absent_column, find_dropped, list_columns, shorten
 from contracts.errors import Fault, InvalidInput
 from contracts.spec_values import find_near, list_names, suggest_name
 from contracts.task import Task
@@ -12,7 +13,6 @@ from contracts.task import Task
 # of features begin with a letter.
 REASON = "_reason"
 OWN_COLUMNS = ("event_id", "at", "known_at", "label")
-_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,9 @@ class Columns:
 
 def match_columns(names: Sequence[str], task: Task, options: Options) -> Columns:
     """The columns of a file with these names. Raises InvalidInput if a needed one is missing, or if two fit."""
-    match = _Match([None if name in options.dropped or name == REASON else name for name in names], task)
+    dropped = find_dropped(names, options)
+    _refuse_named_missing(names, options)
+    match = _Match([None if name in dropped or name == REASON else name for name in names], task)
     mapped = match.read_mapping(options)
     features = [feature.name for feature in task.features]
     faults: list[Fault] = []
@@ -140,9 +142,7 @@ class _Match:
         places = [place for place, one in enumerate(self._normal) if one and one == normalise(column)]
         if len(places) == 1:
             return places[0]
-        near = find_near(column, tuple(name for name in self._names if name))
-        meant = "" if near is None else f": write {near!r}"
-        raise InvalidInput([Fault(option, f"{column!r} is not a column of the file ({self.list_names()}){meant}")])
+        raise InvalidInput([absent_column(option, column, [name or "" for name in self._names])])
 
     def missing(self, ours: str, *, is_last: bool) -> Fault:
         """The fault of a value that no column gives; the last one lists the columns that there are."""
@@ -150,7 +150,7 @@ class _Match:
         how = f"name it with --map {ours}=COLUMN"
         if len(self._names) == 1:
             how = "name what separates them with --separator, and delete lines above the header"
-        remedy = f" ({self.list_names()}): {how}" if is_last else ""
+        remedy = f" ({list_columns(self._names)}): {how}" if is_last else ""
         return Fault(ours, f"is not a column of the file{also}{remedy}")
 
     def describe(self, columns: Columns, found: dict[str, tuple[int, ...]], absent: Sequence[str]) -> list[str]:
@@ -167,17 +167,17 @@ class _Match:
         elif columns.has_row_ids:
             notes.append("No column is event_id: ids are digests of whole rows. To use a column: --id-from COLUMN.")
         if absent:
-            notes.append(f"Missing in all rows, as no column has the name: {_shorten(absent)}.")
+            notes.append(f"Missing in all rows, as no column has the name: {shorten(absent)}.")
         if passed:
-            notes.append(f"Not read, as {self._task.name} has no such feature: {_shorten(passed)}.")
+            notes.append(f"Not read, as {self._task.name} has no such feature: {shorten(passed)}.")
         return notes
 
-    def list_names(self) -> str:
-        """The columns of the file, for people."""
-        names = [name for name in self._names if name]
-        return f"its columns: {_shorten(names)}" if names else "it names none"
 
-
-def _shorten(names: Sequence[str]) -> str:
-    rest = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+def _refuse_named_missing(names: Sequence[str], options: Options) -> None:
+    """Raises InvalidInput if `--missing` names a column, with its cells or without."""
+    for given in sorted(options.missing):
+        name, sign, cells = given.partition("=")
+        if name in names and name:
+            cell = cells if sign and cells else "NA"
+            reason = f"{given!r} names a column, and cells are named here, for all columns: write --missing {cell}"
+            raise InvalidInput([Fault("--missing", reason)])

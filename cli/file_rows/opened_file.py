@@ -110,6 +110,7 @@ def _open_ndjson(source: Source, task: Task, options: Options) -> OpenedFile:
     names = guard(source, find_flat_names, _as_utf8(source, encoding), task)
     has_row_ids = False
     if names is None:
+        _refuse_columns(options)
         notes: tuple[str, ...] = ()
         found = read_ndjson(_as_utf8(source, encoding))
     else:
@@ -121,6 +122,23 @@ def _open_ndjson(source: Source, task: Task, options: Options) -> OpenedFile:
         found = read_flat(lines, sample, names, columns=columns, task=task, options=options)
     opened = OpenedFile("ndjson", task, _guard_rows(source, found), notes, source.length, source.tell, _none_equal)
     return replace(opened, has_row_ids=has_row_ids)
+
+
+def _refuse_columns(options: Options) -> None:
+    """Raises InvalidInput if options name columns or cells, which lines of events do not have."""
+    given = {
+        "--map": options.columns,
+        "--id-from": options.id_from,
+        "--drop": options.dropped,
+        "--missing": options.missing,
+    }
+    faults = [
+        Fault(option, "is for files with columns, and each line of this one is an event: leave it out")
+        for option, values in given.items()
+        if values
+    ]
+    if faults:
+        raise InvalidInput(faults)
 
 
 def find_file_format(file: Path, source: Source, given: Format | None) -> Format:

@@ -16,7 +16,7 @@ from cli.file_rows.columns import Columns, match_columns
 from cli.file_rows.rows import LABEL, Read, Row, RowReader, Unreadable, compile_reader
 from cli.reading.numbers import find_style, settle_styles
 from cli.reading.options import DEFAULTS, Options
-from cli.reading.tables import refuse_twice
+from cli.reading.tables import find_dropped, refuse_twice
 from contracts.clock import EPOCH
 from contracts.errors import Fault, InvalidInput, NotFound
 from contracts.spec_values import EXACT_INTEGER
@@ -61,7 +61,7 @@ def read_parquet(opened: "pq.ParquetFile", task: Task, options: Options = DEFAUL
 def match_parquet(opened: "pq.ParquetFile", task: Task, options: Options) -> Columns:
     """The columns of a file. Raises InvalidInput as `read_parquet`."""
     names = opened.schema_arrow.names
-    refuse_twice(names, options.dropped)
+    refuse_twice(names, find_dropped(names, options))
     columns = match_columns(names, task, options)
     faults = [
         Fault(names[place], reason)

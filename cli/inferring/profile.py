@@ -12,7 +12,7 @@ from cli.file_rows.parquet import open_parquet, read_column, read_pieces, refuse
 from cli.reading.csv_lines import Broken
 from cli.reading.options import Options
 from cli.reading.sources import Source, open_source
-from cli.reading.tables import look_into, read_table, refuse_twice
+from cli.reading.tables import find_dropped, look_into, read_table, refuse_twice
 from contracts.errors import Fault, InvalidInput
 
 MAX_ROWS = 100_000
@@ -61,13 +61,14 @@ def read_profile(file: Path, format: Format | None, options: Options) -> Profile
 
 def _read_csv(source: Source, options: Options) -> Profile:
     table = look_into(source.open, options)
+    dropped = find_dropped(table.names, options)
     rows = (cells for _, cells in read_table(source.open(), table) if not isinstance(cells, Broken))
     counters, num_rows, row_numbers = _count(table.names, islice(rows, MAX_ROWS))
     sample = tuple(dict(zip(table.names, cells, strict=True)) for cells in table.sample[:NUM_SAMPLE_ROWS])
     columns = tuple(
         Column(name, counters[place], row_numbers[place])
         for place, name in enumerate(table.names)
-        if name and name not in options.dropped
+        if name and name not in dropped
     )
     return Profile("csv", columns, num_rows, next(rows, None) is not None, table.notes, sample)
 
@@ -75,9 +76,10 @@ def _read_csv(source: Source, options: Options) -> Profile:
 def _read_parquet(source: Source, options: Options) -> Profile:
     with open_content(source) as content, open_parquet(content) as opened:
         schema = opened.schema_arrow
-        refuse_twice(schema.names, options.dropped)
+        dropped = find_dropped(schema.names, options)
+        refuse_twice(schema.names, dropped)
         refusals = {field.name: refuse_type(field.type, "text") for field in schema}
-        names = [name for name, refusal in refusals.items() if refusal is None and name not in options.dropped]
+        names = [name for name, refusal in refusals.items() if refusal is None and name not in dropped]
 
         def rows() -> Iterator[Sequence[str]]:
             for piece in read_pieces(opened, names):

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -12,10 +12,13 @@ from cli.reading.csv_lines import Broken, Record, read_records
 from cli.reading.dialects import Dialect, find_dialect, find_encoding, is_broken, name_encoding, open_text
 from cli.reading.options import Options
 from contracts.errors import Fault, InvalidInput
+from contracts.spec_values import find_near, suggest_name
 
 # The rows that show how a column writes its values.
 NUM_SAMPLE_ROWS = 5000
 _SHOWN = 3
+# Columns that a sentence names.
+_NUM_SHOWN = 12
 # A line break in a cell of the header, as spreadsheets have them.
 _BREAK = re.compile(r"\s*[\r\n\t\v\f]\s*")
 
@@ -60,7 +63,7 @@ def look_into(open_: Callable[[], BinaryIO], options: Options) -> CsvTable:
         raise InvalidInput(
             [Fault("line 1", "holds control characters, so the file is no text, or in another encoding")]
         )
-    refuse_twice(names, options.dropped)
+    refuse_twice(names, find_dropped(names, options))
     rows = islice(found, NUM_SAMPLE_ROWS)
     sample = tuple(cells for _, cells in rows if not isinstance(cells, Broken))
     return CsvTable(dialect, names, sample, (dialect.describe(), *_name_nameless(names, sample)))
@@ -88,7 +91,41 @@ def _read_all(
             text.detach()
 
 
-def refuse_twice(names: Sequence[str], dropped: Sequence[str] = ()) -> None:
+def find_dropped(names: Sequence[str], options: Options) -> frozenset[str]:
+    """The columns of a file that `--drop` names, which may be spelled otherwise. Raises InvalidInput for absent ones."""
+    return frozenset(_find_name("--drop", given, names) for given in options.dropped)
+
+
+def _find_name(option: str, given: str, names: Sequence[str]) -> str:
+    if given in names:
+        return given
+    spelled = suggest_name(given).casefold()
+    alike = [name for name in names if name and suggest_name(name).casefold() == spelled]
+    if len(alike) == 1:
+        return alike[0]
+    raise InvalidInput([absent_column(option, given, names)])
+
+
+def absent_column(option: str, column: str, names: Sequence[str]) -> Fault:
+    """The fault of a column that an option names and the file does not have."""
+    near = find_near(column, tuple(name for name in names if name))
+    meant = "" if near is None else f": write {near!r}"
+    return Fault(option, f"{column!r} is not a column of the file ({list_columns(names)}){meant}")
+
+
+def list_columns(names: Sequence[str | None]) -> str:
+    """The columns of a file, for people."""
+    named = [name for name in names if name]
+    return f"its columns: {shorten(named)}" if named else "it names none"
+
+
+def shorten(names: Sequence[str]) -> str:
+    """The first of many names."""
+    rest = len(names) - _NUM_SHOWN
+    return ", ".join(names[:_NUM_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def refuse_twice(names: Sequence[str], dropped: Collection[str] = ()) -> None:
     """Raises InvalidInput if two columns have the same name."""
     twice = [name for name, number in Counter(names).items() if number > 1 and name and name not in dropped]
     if twice:

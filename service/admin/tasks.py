@@ -342,7 +342,7 @@ def _shorten(cycle: answers.Cycle) -> dict[str, Any]:
 def read_status(connection: Connection, name: str, forecaster: Forecaster | None, now: datetime) -> StoredStatus:
     """What the store says of a task. Nothing is counted, so it takes as long however many events there are."""
     schema = find_task(connection, name)
-    task_state, faults = read_readable_state(connection, schema, forecaster, now)
+    task_state, faults = read_readable_state(connection, schema, forecaster)
     cycles = list_readable_cycles(connection, schema.task_id, NUM_CYCLES_SHOWN)
     cells = find_unreadable_cells(connection, find_part(schema, forecaster, task_state))
     skills = read_skills(

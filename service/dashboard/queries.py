@@ -129,7 +129,7 @@ def read_board(connection: Connection, name: str, forecaster: Forecaster | None,
     """One task. Raises NotFound."""
     schema = find_task(connection, name)
     cycles = list_readable_cycles(connection, schema.task_id, NUM_CYCLES)
-    task_state, faults = read_readable_state(connection, schema, forecaster, now)
+    task_state, faults = read_readable_state(connection, schema, forecaster)
     part = find_part(schema, forecaster, task_state)
     newest = find_newest_origin(connection, schema.task_id, part.recipe)
     since = None if newest is None else newest - COUNTED_WINDOWS * part.window

@@ -261,8 +261,10 @@ class Follower:
             found = RegistryState("degraded", reason, registry.champion, registry.is_refused)
         except Exception as error:
             self._metrics.follower_errors.labels("bug").inc()
-            log.error("follower.failed", task=task, exc_info=error)
-            found = RegistryState("degraded", "Following it failed; the error is in the log.", registry.champion)
+            reason = f"Following it failed ({type(error).__name__}); the error is in the log."
+            found = RegistryState("degraded", reason, registry.champion)
+            if (found.state, found.reason) != (registry.state, registry.reason):  # each poll finds it again
+                log.error("follower.failed", task=task, exc_info=error)
         if task in self._faults and found.state == "ok":
             found = replace(found, state="degraded", reason=self._faults[task])
         return found

@@ -7,7 +7,7 @@ metrics never queries the database. The status of a task is read again for each 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeVar, TypeVarTuple
+from typing import Any, Literal
 
 import msgspec
 import structlog
@@ -47,9 +47,6 @@ _UNREADABLE_EVENTS = (
 )
 
 State = Literal["no_model", "valid", "closed", "expired"]
-
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 log = structlog.get_logger(__name__)
 
@@ -186,29 +183,11 @@ def read_task_state(connection: Connection, schema: Schema, forecaster: Forecast
 
 
 def read_readable_state(
-    connection: Connection, schema: Schema, forecaster: Forecaster | None, now: datetime
+    connection: Connection, schema: Schema, forecaster: Forecaster | None
 ) -> tuple[TaskState, list[str]]:
     """The state of a task as far as its rows can be read, and a sentence about those of each table that cannot."""
     (documents,) = _read_documents(connection, [schema], {schema.task.name: forecaster})
-    try:
-        return _decode_state(schema, documents, forecaster), []
-    except Exception as error:
-        if not is_unreadable(error):
-            raise
-        log.debug("task.unreadable", task=schema.task.name, exc_info=error)
-        fault = _say_unreadable(error)
-    found = documents.read_readable_ledgers(now)
-    for name in ("judged", "released", "bound"):
-        row, ignored = getattr(found, name), list[str]()
-        decode: Callable[[Any], object] = decode_verdict if name == "judged" else _release
-        if row is not None and _read_or_note(ignored, schema, decode, row) is None:
-            found = msgspec.structs.replace(found, **{name: None})
-    tables = (
-        list_readable_cycles(connection, schema.task_id, MAX_RECENT).fault,
-        list_readable_releases(connection, schema.task_id).fault,
-    )
-    state = replace(_build_state(schema, found, forecaster), awaited=0)
-    return state, [one for one in tables if one is not None] or [fault]
+    return _read_state(connection, schema, documents, forecaster)
 
 
 def read_task_states(
@@ -223,13 +202,46 @@ def read_task_states(
     for documents in _read_documents(connection, schemas, forecasters):
         schema = by_id[documents.task_id]
         forecaster = forecasters.get(schema.task.name)
-        faults: list[str] = []
-        overlay = None if forecaster is None else _read_or_note(faults, schema, _decode_overlay, documents, forecaster)
-        state = _read_or_note(faults, schema, _decode_state, schema, documents, forecaster)
+        state, faults = _read_state(connection, schema, documents, forecaster)
+        overlay = None
+        if forecaster is not None:
+            overlay, fault = _read_overlay_of(documents, forecaster)
+            if fault is not None and not faults:
+                faults = _name_unreadable(connection, schema, fault)
         if documents.has_unreadable_events:
             faults.append(_UNREADABLE_EVENTS)
         found[schema.task_id] = StoredTask(state, overlay, faults[0] if faults else None)
     return found
+
+
+def _read_state(
+    connection: Connection, schema: Schema, documents: LedgerDocuments, forecaster: Forecaster | None
+) -> tuple[TaskState, list[str]]:
+    """As `read_readable_state`."""
+    try:
+        return _decode_state(schema, documents, forecaster), []
+    except Exception as error:
+        if not is_unreadable(error):
+            raise
+        fault = error
+    found = documents.read_readable_ledgers(connection.execute(select(func.now())).scalar_one())
+    for name in ("judged", "released", "bound"):
+        row = getattr(found, name)
+        decode: Callable[[Any], object] = decode_verdict if name == "judged" else _release
+        if row is not None and not _can_decode(decode, row):
+            found = msgspec.structs.replace(found, **{name: None})
+    state = replace(_build_state(schema, found, forecaster), awaited=0)
+    return state, _name_unreadable(connection, schema, fault)
+
+
+def _name_unreadable(connection: Connection, schema: Schema, fault: Exception) -> list[str]:
+    """A sentence about the rows of each table that cannot be read, after one of them was at fault."""
+    log.debug("task.unreadable", task=schema.task.name, exc_info=fault)
+    tables = (
+        list_readable_cycles(connection, schema.task_id, MAX_RECENT).fault,
+        list_readable_releases(connection, schema.task_id, with_calibration=True).fault,
+    )
+    return [one for one in tables if one is not None] or [_say_unreadable(fault)]
 
 
 def state_of(forecaster: Forecaster | None, task_state: TaskState | None, now: int) -> State:
@@ -362,12 +374,23 @@ def _realised(cell: LedgerCell, forecaster: Forecaster) -> RealisedError:
     return RealisedError(age, window, cell.error, cell.num_rows, cell.is_complete)
 
 
-def _decode_overlay(documents: LedgerDocuments, forecaster: Forecaster) -> Overlay | None:
-    """What the rows of a version say; None if there are none, or if those of its number belong to another model."""
-    found = documents.read_version()
+def _read_overlay_of(documents: LedgerDocuments, forecaster: Forecaster) -> tuple[Overlay | None, Exception | None]:
+    """What the rows of a version say, and why its calibration cannot be read, if so; its bound counts all the same.
+
+    None if there are no rows, if those of its number belong to another model, or if not even the bound can be read.
+    """
+    fault: Exception | None = None
+    try:
+        found = documents.read_version()
+    except msgspec.DecodeError as error:
+        fault = error
+        try:
+            found = documents.read_bound()
+        except msgspec.DecodeError:
+            return None, fault
     if found.valid_until is None or found.cutoff not in (None, from_micros(forecaster.manifest.cutoff)):
-        return None
-    return Overlay(to_micros(found.valid_until), found.calibration)
+        return None, fault
+    return Overlay(to_micros(found.valid_until), found.calibration), fault
 
 
 def _read_overlay(connection: Connection, task_id: int, forecaster: Forecaster) -> Overlay | None:
@@ -377,14 +400,14 @@ def _read_overlay(connection: Connection, task_id: int, forecaster: Forecaster) 
     return read_overlay(connection, task_id, forecaster.version)
 
 
-def _read_or_note(faults: list[str], schema: Schema, decode: Callable[[*Ts], T], *given: *Ts) -> T | None:
-    """What `decode` returns; None if a row of the task cannot be read, which is noted."""
+def _can_decode(decode: Callable[[Any], object], row: object) -> bool:
     try:
-        return decode(*given)
-    except Exception as error:  # whatever the row holds, it is a fault of this task alone
-        log.debug("task.unreadable", task=schema.task.name, exc_info=error)
-        faults.append(_say_unreadable(error))
-        return None
+        decode(row)
+    except Exception as error:
+        if not is_unreadable(error):
+            raise
+        return False
+    return True
 
 
 def _say_unreadable(error: Exception) -> str:

@@ -14,7 +14,7 @@ from contracts.clock import to_micros
 from contracts.failure import Failure, FailureCode
 from contracts.verdict import Verdict, decode_verdict
 from store.database import FIRST_MOMENT, LAST_MOMENT, cycles
-from store.readable_rows import ReadRows, read_rows
+from store.readable_rows import ReadRows, read_all, read_rows
 
 State = Literal["requested", "running", "released", "held", "skipped", "failed"]
 Step = Literal["claim", "read", "score", "fit", "export", "verify", "judge", "register", "alias", "release"]
@@ -91,14 +91,14 @@ def is_releasing(connection: Connection, task_id: int) -> bool:
 
 
 def find_judged(connection: Connection, task_id: int) -> Cycle | None:
-    """The newest attempt at the newest cutoff whose candidate was judged: released, or held."""
-    row = connection.execute(
+    """The newest attempt at the newest cutoff whose candidate was judged: released, or held. Raises RowUnreadable."""
+    query = (
         select(*COLUMNS)
         .where(cycles.c.task_id == task_id, cycles.c.state.in_(("released", "held")), cycles.c.verdict.is_not(None))
         .order_by(cycles.c.cutoff.desc(), cycles.c.attempt.desc())
         .limit(1)
-    ).one_or_none()
-    return None if row is None else as_cycle(row)
+    )
+    return next(iter(read_all(connection, cycles, query, as_cycle)), None)
 
 
 def find_released_cutoff(connection: Connection, task_id: int) -> int | None:
@@ -117,14 +117,14 @@ def list_waiting_cutoffs(connection: Connection, task_id: int) -> list[int]:
 
 
 def find_cycles(connection: Connection, cycle_ids: Collection[int]) -> dict[int, Cycle]:
-    """The cycles of these ids that there are, of any task."""
-    rows = connection.execute(select(*COLUMNS).where(cycles.c.id.in_(cycle_ids)))
-    return {row.id: as_cycle(row) for row in rows}
+    """The cycles of these ids that there are, of any task. Raises RowUnreadable."""
+    query = select(*COLUMNS).where(cycles.c.id.in_(cycle_ids))
+    return {cycle.cycle_id: cycle for cycle in read_all(connection, cycles, query, as_cycle)}
 
 
 def list_cycles(connection: Connection, task_id: int, limit: int = 1000) -> Sequence[Cycle]:
-    """A task's cycles, newest cutoff and attempt first."""
-    return [as_cycle(row) for row in connection.execute(_newest(task_id, limit))]
+    """A task's cycles, newest cutoff and attempt first. Raises RowUnreadable."""
+    return read_all(connection, cycles, _newest(task_id, limit), as_cycle)
 
 
 def list_readable_cycles(connection: Connection, task_id: int, limit: int) -> ReadRows[Cycle]:

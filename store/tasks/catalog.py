@@ -16,7 +16,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, distinct_on, insert
 from contracts.errors import NotFound, TaskArchived, TaskLeaving
 from contracts.task import Task, read_task
 from store.database import schemas, tasks
-from store.errors import SpecUnreadable
+from store.errors import ChoiceUnreadable, SpecUnreadable
 from store.recipe_choices import Choice, read_choices
 from store.tasks.changes import Lifecycle, explain_missing
 from store.tasks.task_cache import TaskCache
@@ -202,7 +202,8 @@ def read_tasks(
             found.append(_schema(row))
         except ValueError:
             unreadable[row.task_id] = SpecUnreadable(row.name, row.revision)
-    return _with_choices(connection, found), unreadable
+    chosen, spoilt = _with_choices(connection, found)
+    return chosen, unreadable | {schema.task_id: _choice_unreadable(schema) for schema in spoilt}
 
 
 def list_names(
@@ -251,7 +252,10 @@ def _newest(connection: Connection, name: str) -> Sequence[Schema]:
         found = _schema(row)
     except ValueError as error:
         raise SpecUnreadable(name, row.revision) from error
-    return _with_choices(connection, [found])
+    chosen, spoilt = _with_choices(connection, [found])
+    if spoilt:
+        raise _choice_unreadable(found)
+    return chosen
 
 
 # Built and parsed once, because each incoming event reads its task.
@@ -298,10 +302,21 @@ def _schema(row: Row[*tuple[Any, ...]]) -> Schema:
     )
 
 
-def _with_choices(connection: Connection, found: Sequence[Schema]) -> Sequence[Schema]:
-    """The same revisions with the recipes that were chosen for them."""
+def _with_choices(connection: Connection, found: Sequence[Schema]) -> tuple[Sequence[Schema], Sequence[Schema]]:
+    """The same revisions with the recipes that were chosen for them, and those whose choice cannot be read."""
     choices = read_choices(connection, {schema.task_id for schema in found if schema.task.training.tune})
     if not choices:  # the usual case, and each incoming event gets here: a recipe is a digest of the whole task
-        return found
-    chosen = [choices.get((schema.task_id, schema.task.recipe)) for schema in found]
-    return [schema if choice is None else schema.chosen(choice) for schema, choice in zip(found, chosen, strict=True)]
+        return found, ()
+    chosen, spoilt = [], []
+    for schema in found:
+        key = schema.task_id, schema.task.recipe
+        choice = choices.get(key)
+        if choice is None and key in choices:
+            spoilt.append(schema)
+        else:
+            chosen.append(schema if choice is None else schema.chosen(choice))
+    return chosen, spoilt
+
+
+def _choice_unreadable(schema: Schema) -> ChoiceUnreadable:
+    return ChoiceUnreadable(schema.task.name, schema.revision, schema.task_id, schema.task.recipe)

@@ -94,6 +94,14 @@ def record_change(
     return _change(row)
 
 
+def read_contents(document: object) -> Contents | None:
+    """A column of the history; None if it is empty, or of another form: a deletion goes on without these numbers."""
+    try:
+        return None if document is None else msgspec.convert(document, Contents)
+    except msgspec.ValidationError:
+        return None
+
+
 def list_changes(connection: Connection, task_id: int, limit: int = 1000) -> list[TaskChange]:
     """The history of a task, newest first."""
     rows = connection.execute(
@@ -196,5 +204,4 @@ _RENAMED = text("""
 
 def _change(row: Sequence[Any]) -> TaskChange:
     change_id, task_id, name, action, new_name, actor, reason, at, contents = row[: len(_COLUMNS)]
-    held = None if contents is None else msgspec.convert(contents, Contents)
-    return TaskChange(change_id, task_id, name, action, new_name, actor, reason, at, held)
+    return TaskChange(change_id, task_id, name, action, new_name, actor, reason, at, read_contents(contents))

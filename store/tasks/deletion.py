@@ -8,11 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-import msgspec
 from sqlalchemy import Connection, delete, select, text, update
 
 from store.database import metadata, row_counts, task_changes, tasks
-from store.tasks.changes import Contents, record_change
+from store.tasks.changes import Contents, read_contents, record_change
 
 BATCH_SIZE = 10_000
 
@@ -61,7 +60,7 @@ def list_deleted(connection: Connection) -> list[DeletedTask]:
             row.name,
             row.at,
             row.actor,
-            None if row.contents is None else msgspec.convert(row.contents, Contents),
+            read_contents(row.contents),
             tuple(dict.fromkeys([row.registry_name or row.name, row.name, *_former_names(connection, row.id)])),
         )
         for row in connection.execute(_LIST).all()

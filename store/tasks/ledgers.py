@@ -153,6 +153,13 @@ class LedgerDocuments:
         """Raises ValueError for a row that no process can read."""
         return msgspec.json.decode(self.version, type=VersionRows)
 
+    def read_bound(self) -> VersionRows:
+        """The same without a calibration, which may be what cannot be read."""
+        parts = msgspec.json.decode(self.version, type=dict[str, msgspec.Raw])
+        decoded = (msgspec.json.decode(parts[name], type=datetime | None) for name in ("valid_until", "cutoff"))
+        valid_until, cutoff = decoded
+        return VersionRows(valid_until, None, cutoff)
+
 
 def read_ledgers(connection: Connection, asked: Sequence[AskedTask]) -> Iterable[LedgerDocuments]:
     """The documents of these tasks, in any order; a task that is gone has none."""
