@@ -110,7 +110,8 @@ class _Match:
                 raise InvalidInput([Fault("--map", f"{name} is given twice: {mapped[name]} and {column}")])
             mapped[name] = column
         for name, column in mapped.items():
-            if name in self._names and name not in mapped.values() and name not in column.split("+"):
+            is_there = column in self._names or name == "at"  # else it is refused as absent
+            if is_there and name in self._names and name not in mapped.values() and name not in column.split("+"):
                 reason = f"names a column, and so does --map {name}={column}: leave one out, such as by --drop {name}"
                 raise InvalidInput([Fault(name, reason)])
         return mapped

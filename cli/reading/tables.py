@@ -92,7 +92,7 @@ def _read_all(
 
 
 def find_dropped(names: Sequence[str], options: Options) -> frozenset[str]:
-    """The columns of a file that `--drop` names, which may be spelled otherwise. Raises InvalidInput for absent ones."""
+    """The columns of a file that `--drop` names, in any spelling. Raises InvalidInput for absent ones."""
     return frozenset(_find_name("--drop", given, names) for given in options.dropped)
 
 

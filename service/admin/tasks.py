@@ -40,7 +40,8 @@ from service.errors import Malformed
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_part, read_skills
-from service.models.task_state import RegistryState, TaskState, next_cycle, read_readable_state
+from service.models.stored_states import read_readable_state
+from service.models.task_state import RegistryState, TaskState, next_cycle
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from service.validation.lossless_json import decode_text, limit_values

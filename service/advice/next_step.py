@@ -12,7 +12,6 @@ from contracts.cutoffs import newest_cutoff, useful_cutoff
 from contracts.quality.remedies import split_advice
 from contracts.quality.skill import FEW_WINDOWS, Skill
 from contracts.task import Task
-from service.advice.task_warnings import say_withdrawn
 from service.models.forecaster import Forecaster
 from service.models.task_state import (
     ENDINGS,
@@ -21,6 +20,7 @@ from service.models.task_state import (
     State,
     TaskState,
     next_cycle,
+    say_withdrawn,
     state_of,
     why_stale,
 )

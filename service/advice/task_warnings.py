@@ -13,7 +13,7 @@ from contracts.quality.skill import Skill
 from contracts.shown import say_count
 from contracts.task import Task, Training, is_numeric
 from service.models.forecaster import Forecaster
-from service.models.task_state import RealisedError, TaskState
+from service.models.task_state import RealisedError, TaskState, say_withdrawn
 from service.web.html import four_figures
 from store.tasks.catalog import Schema
 from store.tasks.changes import Lifecycle
@@ -23,8 +23,6 @@ from store.tasks.changes import Lifecycle
 FEW_STEPS = 100
 # An expected error is contradicted by one that is larger by this factor, and since the release on this many windows.
 CONTRADICTED, FEWEST_FOLLOWED = 1.05, 3
-# So many erased events, compared with the rows of a version, change what it should have learned.
-ERASED_SHARE = 0.1
 # Clocks of producers may be ahead by as much.
 _CLOCKS_APART = timedelta(minutes=15)
 # The methods whose training begins with a phase on all rows.
@@ -140,16 +138,6 @@ def warn_of_version(forecaster: Forecaster, task_state: TaskState) -> list[str]:
         f"version {forecaster.version} answers but was never released: the guard does not watch it; release one with "
         f"morrow cycle {forecaster.task.name}, or go back with morrow rollback {forecaster.task.name}"
     ]
-
-
-def say_withdrawn(forecaster: Forecaster, task_state: TaskState) -> str | None:
-    """What a version has learned from that is gone: any retraction counts, and erasures of a tenth of its rows."""
-    gone = []
-    if task_state.num_retracted:
-        gone.append(f"{say_count(task_state.num_retracted, 'event')} of imports that were retracted since")
-    if task_state.num_erased >= ERASED_SHARE * forecaster.manifest.num_rows:
-        gone.append(f"up to {say_count(task_state.num_erased, 'event')} that were erased since")
-    return " and from ".join(gone) or None
 
 
 def warn_of_withdrawn(forecaster: Forecaster, task_state: TaskState) -> list[str]:

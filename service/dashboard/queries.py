@@ -22,7 +22,8 @@ from service.advice.row_warnings import RowWarnings, read_row_warnings
 from service.metrics import NO_ROUTE, Metrics
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_part, read_skills
-from service.models.task_state import TaskState, read_readable_state
+from service.models.stored_states import read_readable_state
+from service.models.task_state import TaskState
 from store.cycles.ledger import Cycle, list_readable_cycles
 from store.database import rejected_events
 from store.error_cells import Mark, find_newest_origin, read_marks
