@@ -84,7 +84,7 @@ def test_lines_that_are_events_take_no_option_about_columns(tmp_path: Path) -> N
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_a_task_is_inferred_without_dropped_columns_and_refuses_absent_ones(tmp_path: Path, suffix: str) -> None:
     rows = {
-        "z": ["a"] * 28,
+        "z": ["ab"[k % 2] for k in range(28)],
         "at": [f"2026-01-{day:02}" for day in range(1, 29)],
         "x": [k % 5 + 0.5 for k in range(28)],
         "sold": [k % 7 + 0.5 for k in range(28)],
