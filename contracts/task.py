@@ -32,6 +32,9 @@ DeltaMode = Literal["random", "adversarial", "warm", "grid"]
 RegressionLoss = Literal["gaussian", "absolute"]
 LabelForm = Literal["plain", "log"]
 NumberForm = Literal["plain", "quantile", "piecewise"]
+# What a member of a cohort reads of numbers: their values alone, or also their differences from the level of a time.
+View = Literal["plain", "last_day", "last_week", "last_window"]
+_PLAIN_VIEWS: tuple[View, ...] = ("plain",)
 # The methods that train a network: ours, the paper's rivals, and its ablations of ours.
 Method = Literal[
     "gi",
@@ -182,6 +185,14 @@ class Training(Spec):
         "separates crowded values and limits extreme ones; or with a slope of its own for each piece of their range, "
         "which suits numbers such as the hour of a day; the rival `gbdt` needs none of them",
     )
+    views: tuple[View, ...] = Field(
+        _PLAIN_VIEWS,
+        min_length=1,
+        max_length=16,
+        description="what the members of a cohort read of numbers, in turn: their values alone, or also the difference "
+        "of each from its own mean over the last day, week or window before the row's window; differences suit "
+        "numbers whose level wanders",
+    )
     width: int = Field(64, ge=1, le=4096, description="units of a hidden layer")
     num_layers: int = Field(2, ge=1, le=8, description="hidden layers, each followed by a TReLU")
     num_trelu: int | None = Field(
@@ -232,6 +243,11 @@ class Training(Spec):
         900, gt=0, description="seconds that it may try recipes: at most half of a cycle's time limit"
     )
     tune_trials: int = Field(64, ge=1, le=1000, description="the most recipes that it tries")
+
+    @model_serializer(mode="wrap")
+    def _leave_out_plain_views(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Recipes are older than views: digests and processes of the previous release meet none that are plain."""
+        return {name: value for name, value in write(self).items() if name != "views" or self.views != _PLAIN_VIEWS}
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:

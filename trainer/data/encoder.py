@@ -4,17 +4,18 @@ An `Encoder` is fitted on exactly the rows that its fit may use, so nothing that
 reach a weight. Its numbers are robust: one absurd value in a window neither overflows nor flattens its feature.
 `trainer.export.input_graph` writes the same encoding into the released graph, so change both together.
 
-Columns of dense, d = p + o + 2c:
+Columns of dense, d = p + l·p + o + 2c:
 
     p   numbers in task order, as in `trainer.data.numbers`, within ±10, or positions among pieces if `has_pieces`; the
         fit's median if missing
+    l·p differences of numbers from their levels in the same form, level by level, as in `trainer.data.levels`
     o   1.0 if an optional number is missing, else 0.0; one column per optional number, in task order
     2c  sine and cosine of each calendar phase, in the order of `training.calendar`
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,10 @@ from numpy.typing import NDArray
 
 from contracts.clock import Clock
 from contracts.errors import CycleError
-from contracts.task import Calendar, Task
+from contracts.task import Calendar, Task, View
 from store.events.columns import EventColumns
 from trainer.data.labels import PLAIN, LabelUnit, find_usual_range, fit_label_unit
+from trainer.data.levels import Levels, fit_levels
 from trainer.data.numbers import Number, fit_number, num_pieces
 
 # A category value seen less often in a fit falls into the unseen bucket; so that bucket has rows to train on.
@@ -42,7 +44,8 @@ class Encoder:
     """The constants of one fit. `cutoff` in microseconds; `classes` is empty for regression.
 
     If `has_pieces`, numbers are positions among pieces, which the network tells apart. A category's code is 1 + its
-    position in its vocabulary, 0 for every other value. `label_unit` is for regression.
+    position in its vocabulary, 0 for every other value. `label_unit` is for regression. `views` are those that the
+    members of a cohort read in turn; each of them that is not plain has its levels.
     """
 
     cutoff: int
@@ -53,6 +56,8 @@ class Encoder:
     classes: tuple[str, ...]
     label_unit: LabelUnit
     has_pieces: bool = False
+    views: tuple[View, ...] = ("plain",)
+    levels: Mapping[View, Levels] = field(default_factory=dict)
 
     @property
     def is_classification(self) -> bool:
@@ -75,11 +80,27 @@ class Encoder:
     @property
     def num_positions(self) -> int:
         """How many of the first columns of dense are positions among pieces."""
-        return len(self.numbers) if self.has_pieces else 0
+        return len(self.amounts) if self.has_pieces else 0
+
+    @property
+    def amounts(self) -> tuple[Number, ...]:
+        """The constants of the numbers and of their differences, in the order of the columns of dense."""
+        differences = (number for levels in self.levels.values() for number in levels.differences)
+        return (*self.numbers, *differences)
 
     @property
     def num_dense(self) -> int:
-        return len(self.numbers) + sum(number.is_optional for number in self.numbers) + self.num_calendar
+        return len(self.amounts) + sum(number.is_optional for number in self.numbers) + self.num_calendar
+
+    @property
+    def unread(self) -> tuple[tuple[int, ...], ...]:
+        """Columns of dense that the members with each view do not read: the differences of other views."""
+        count = len(self.numbers)
+        block = {view: range(count * place, count * (place + 1)) for place, view in enumerate(self.levels, start=1)}
+        return tuple(
+            tuple(column for other, columns in block.items() if other != view for column in columns)
+            for view in self.views
+        )
 
 
 @dataclass(frozen=True)
@@ -199,21 +220,29 @@ def fit_encoder(task: Task, rows: EventColumns, cutoff: int, which: NDArray[np.b
     if not task.is_classification:
         usual = find_usual_range(task, rows, which)
         unit = fit_label_unit(task.target.name, labels, task.training.label_form, usual)
-    form = task.training.number_form
+    form, leveled = task.training.number_form, [view for view in dict.fromkeys(task.training.views) if view != "plain"]
+    chosen = rows if which is None else rows.select(which)
+    max_pieces = num_pieces(len(task.numbers) * (1 + len(leveled)))
+    numbers = tuple(
+        fit_number(taken(rows.number(j)), feature.optional, form, max_pieces) for j, feature in enumerate(task.numbers)
+    )
     return Encoder(
         cutoff=cutoff,
         clock=task.clock,
         calendar=task.training.calendar,
-        numbers=tuple(
-            fit_number(taken(rows.number(j)), feature.optional, form, num_pieces(len(task.numbers)))
-            for j, feature in enumerate(task.numbers)
-        ),
+        numbers=numbers,
         vocabularies=tuple(
             _fit_vocabulary(taken(rows.category(j)), known) for j, known in enumerate(rows.vocabularies)
         ),
         classes=classes,
         label_unit=unit,
         has_pieces=form == "piecewise",
+        views=task.training.views,
+        levels={
+            view: fit_levels(task, view, numbers, chosen, cutoff=cutoff, max_pieces=max_pieces)
+            for view in leveled
+            if numbers
+        },
     )
 
 
@@ -274,7 +303,9 @@ def _fit_vocabulary(positions: NDArray[np.integer[Any]], known: Sequence[str]) -
 
 def _fill_dense(dense: NDArray[np.float32], encoder: Encoder, rows: EventColumns) -> None:
     num_numbers = len(encoder.numbers)
-    indicator = num_numbers
+    for block, levels in enumerate(encoder.levels.values(), start=1):
+        levels.encode(rows.numbers, rows.at, out=dense[:, num_numbers * block : num_numbers * (block + 1)])
+    indicator = len(encoder.amounts)
     for j, number in enumerate(encoder.numbers):
         dense[:, j] = number.encode(rows.numbers[:, j])
         if number.is_optional:

@@ -6,7 +6,7 @@ The seeds of a recipe are the same at every origin, so fitting again on the same
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import cycle, groupby
 
 import torch
 
@@ -95,9 +95,9 @@ def _fit_cohort(
     task, seeds = reading.schema.task, seeds_of(reading.schema.task)
     prepared = prepare([(encoder, reading.fit_rows(encoder.cutoff)) for encoder in encoders], encoded_mib)
     members = [
-        Member(rows, encoder.vocabulary_sizes, encoder.num_outputs, seed)
+        Member(rows, encoder.vocabulary_sizes, encoder.num_outputs, seed, unread)
         for encoder, rows in zip(encoders, prepared, strict=True)
-        for seed in seeds
+        for seed, unread in zip(seeds, cycle(encoder.unread), strict=False)
     ]
     epochs: list[EpochReport] = []
 

@@ -5,9 +5,9 @@ so they are encoded once, as columns `(n, D)` that every member weighs in its ow
 members. A node costs about the same however little it computes, so a few columns of weight 0 are cheaper than a node
 that drops them.
 
-Columns, D = p + p + K + 1:
+Columns, D = a + p + K + 1:
 
-    p    numbers, standardised and clipped; these columns are absent if numbers are read by pieces
+    a    amounts: numbers and their differences from levels; these columns are absent if they are read by pieces
     p    1.0 if a number is missing; these columns are absent if no number is optional
     K    waves, `sin(rate·lead + phase)`: a constant 1, the calendar's, and those of each member's Time2Vec
     1    the lead `at − cutoff` in microseconds; a time-oblivious network has neither lead nor waves
@@ -48,7 +48,7 @@ def join_waves(encoder: Encoder, frequency: NDArray[np.float64], phase: NDArray[
 
 
 def read_columns(graph: GraphBuilder, encoder: Encoder, waves: Waves | None, with_rate: bool) -> tuple[Dual, str]:
-    """The columns `(n, D)`, with the rate `(n, K + 1)` of waves and lead, and the pieces of numbers `(n, p·P)`.
+    """The columns `(n, D)`, with the rate `(n, K + 1)` of waves and lead, and the pieces of numbers `(n, a·P)`.
 
     A value is "" if there is no column. Without waves there are no columns of time. All is computed in double.
     """
@@ -76,15 +76,17 @@ def _rate(graph: GraphBuilder, encoder: Encoder, waves: Waves, lead: str, angles
 
 
 def _numbers(graph: GraphBuilder, encoder: Encoder) -> tuple[list[str], str]:
-    """Columns of numbers `(n, p)` and, if any are optional, of which are missing `(n, p)`; and pieces `(n, p·P)`."""
-    medians, means, scales = np.array([(number.median, number.mean, number.scale) for number in encoder.numbers]).T
-    is_missing = graph.add("IsNaN", "numbers")
-    filled = graph.add("Where", is_missing, medians, "numbers")
-    has_optional = any(number.is_optional for number in encoder.numbers)
-    missing = [graph.add("Cast", is_missing, to=DOUBLE)] if has_optional else []
+    """Columns of amounts `(n, a)` and, if any are optional, of which are missing `(n, p)`; and pieces `(n, a·P)`."""
+    medians, means, scales = np.array([(number.median, number.mean, number.scale) for number in encoder.amounts]).T
+    amounts = _amounts(graph, encoder)
+    is_missing = graph.add("IsNaN", amounts)
+    filled = graph.add("Where", is_missing, medians, amounts)
+    missing = []
+    if any(number.is_optional for number in encoder.numbers):
+        missing = [graph.add("Cast", graph.add("IsNaN", "numbers") if encoder.levels else is_missing, to=DOUBLE)]
     if encoder.has_pieces:
         return missing, _pieces(graph, encoder, filled)
-    if any(number.knots for number in encoder.numbers):
+    if any(number.knots for number in encoder.amounts):
         values = _scores(graph, encoder, filled)
     else:
         scaled = graph.add("Div", graph.add("Sub", filled, means), scales)
@@ -92,15 +94,25 @@ def _numbers(graph: GraphBuilder, encoder: Encoder) -> tuple[list[str], str]:
     return [values, *missing], ""
 
 
+def _amounts(graph: GraphBuilder, encoder: Encoder) -> str:
+    """Numbers `(n, p)`, followed by their differences from the levels of the windows that hold `at`, level by level."""
+    columns = ["numbers"]
+    for levels in encoder.levels.values():
+        number = graph.add("Div", graph.add("Sub", "at", np.int64(levels.first)), np.int64(levels.window))
+        place = graph.add("Clip", number, np.int64(0), np.int64(len(levels.values) - 1))
+        columns.append(graph.add("Sub", "numbers", graph.add("Gather", levels.values, place)))
+    return graph.add("Concat", *columns, axis=1) if encoder.levels else "numbers"
+
+
 def _pieces(graph: GraphBuilder, encoder: Encoder, filled: str) -> str:
-    """How far numbers `(n, p)` have passed each of their pieces, from 0 to 1, number by number: `(n, p·P)`.
+    """How far amounts `(n, a)` have passed each of their pieces, from 0 to 1, number by number: `(n, a·P)`.
 
     It is `trainer.network.layers.split_pieces` of their positions. A number with fewer pieces has passed none of the
     others.
     """
-    shape = len(encoder.numbers), num_pieces(len(encoder.numbers))
+    shape = len(encoder.amounts), num_pieces(len(encoder.amounts))
     starts, widths = np.full(shape, 2 * FARTHEST), np.ones(shape)
-    for j, number in enumerate(encoder.numbers):
+    for j, number in enumerate(encoder.amounts):
         starts[j, : len(number.knots) - 1], widths[j, : len(number.knots) - 1] = (
             number.knots[:-1],
             np.diff(number.knots),
@@ -112,20 +124,20 @@ def _pieces(graph: GraphBuilder, encoder: Encoder, filled: str) -> str:
 
 
 def _scores(graph: GraphBuilder, encoder: Encoder, filled: str) -> str:
-    """The scores `(n, p)` of numbers that have knots: the score at an interval's start plus a share of the gain in it.
+    """The scores `(n, a)` of numbers that have knots: the score at an interval's start plus a share of the gain in it.
 
     The interval is found by bisection, so no tensor is larger than the numbers themselves. Tables hold the entries of
     all numbers, one number after the other.
     """
-    longest = max(len(number.knots) for number in encoder.numbers) - 1
+    longest = max(len(number.knots) for number in encoder.amounts) - 1
     count = 1 << max(0, longest - 1).bit_length()
     knots, scores = (
         np.array([np.pad(values, (0, count + 1 - len(values)), "edge") for values in lists])
-        for lists in zip(*((number.knots, number.scores) for number in encoder.numbers), strict=True)
+        for lists in zip(*((number.knots, number.scores) for number in encoder.amounts), strict=True)
     )
     widths = np.diff(knots)  # 0 beyond the last knot, where the score is constant
     begins, of_begins = graph.constant(knots[:, :-1].ravel()), graph.constant(scores[:, :-1].ravel())
-    interval: str | Constant = count * np.arange(len(encoder.numbers))[None]
+    interval: str | Constant = count * np.arange(len(encoder.amounts))[None]
     for half in (count >> k for k in range(1, count.bit_length())):
         later = graph.add("Add", interval, np.int64(half))
         is_there = graph.add("GreaterOrEqual", filled, graph.add("Gather", begins, later))

@@ -108,7 +108,7 @@ class Weights:
 
     def _num_amounts(self) -> int:
         """Columns of the first layer that numbers become."""
-        return len(self.encoder.numbers) + num_added(self.encoder.num_positions)
+        return len(self.encoder.amounts) + num_added(self.encoder.num_positions)
 
     def _biases(self) -> list[Array]:
         """Each layer's bias, plus the bias that moves into it from the layer before."""
@@ -146,6 +146,8 @@ def read_weights(encoder: Encoder, network: CohortNetwork, members: Sequence[int
     """The weights of these members of a cohort."""
     chosen = list(members)
     parameters = {name: one.detach()[chosen].double().cpu().numpy() for name, one in network.named_parameters()}
+    for place, member in enumerate(chosen):
+        parameters["hidden.0.weight"][place, network.architecture.unread_inputs(member)] = 0
     return Weights(encoder, network, parameters)
 
 

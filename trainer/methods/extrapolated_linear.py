@@ -30,7 +30,13 @@ from contracts.task import Task
 from store.events.columns import EventColumns
 from trainer.data.encoder import Encoded, Encoder, encode, fit_encoder
 from trainer.data.labels import LABEL_LIMIT
-from trainer.methods.without_network import LEAST_STANDARD_SCALE, in_units_of_labels, keep_body, read_body
+from trainer.methods.without_network import (
+    LEAST_STANDARD_SCALE,
+    in_units_of_labels,
+    keep_body,
+    read_body,
+    without_views,
+)
 
 EXTRAPOLATED_LINEAR = "extrapolated_linear"
 TREND_FILE = "extrapolated_linear.msgpack"
@@ -90,9 +96,8 @@ def fit_linear(task: Task, rows: EventColumns, origin: int) -> Linear:
 
     It reads amounts where a network reads pieces: positions among them would bend what is linear.
     """
-    if task.training.number_form == "piecewise":
-        task = task.with_training(task.training.model_copy(update={"number_form": "plain"}))
-    encoder = fit_encoder(task, rows, origin)
+    form = "plain" if task.training.number_form == "piecewise" else task.training.number_form
+    encoder = fit_encoder(without_views(task, number_form=form), rows, origin)
     return Linear(encoder, fit_trend(encode(encoder, rows), encoder.vocabulary_sizes, encoder.num_outputs, task.clock))
 
 

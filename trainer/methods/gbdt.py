@@ -18,7 +18,13 @@ from contracts.errors import ArtefactRefused
 from contracts.task import Boosting, RegressionLoss, Task, Training
 from store.events.columns import EventColumns
 from trainer.data.encoder import Encoded, Encoder, encode, fit_encoder, phase
-from trainer.methods.without_network import LEAST_STANDARD_SCALE, in_units_of_labels, keep_body, read_body
+from trainer.methods.without_network import (
+    LEAST_STANDARD_SCALE,
+    in_units_of_labels,
+    keep_body,
+    read_body,
+    without_views,
+)
 
 if TYPE_CHECKING:
     from lightgbm import Booster
@@ -67,7 +73,7 @@ def fit_gbdt(task: Task, rows: EventColumns, origin: int, *, seed: int, threads:
 
     Raises CycleError if the rows have fewer than two classes.
     """
-    encoder = fit_encoder(task, rows, origin)
+    encoder = fit_encoder(without_views(task), rows, origin)
     encoded = encode(encoder, rows)
     weights = recency(encoded, task.clock, task.training.boosting.half_life)
     table = Table(len(encoder.vocabularies), encoder.num_calendar, _values(encoder, rows), encoded.targets, weights)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from contracts.errors import ArtefactRefused
 from contracts.manifest import checksum
+from contracts.task import Task
 from trainer.data.encoder import Encoder
 
 # The smallest scale of a regression, in standardised labels.
@@ -26,6 +27,11 @@ class Notes(msgspec.Struct, frozen=True):
     encoder: Encoder
     scale: float
     checksum: str
+
+
+def without_views(task: Task, **changes: object) -> Task:
+    """The task for a fit that reads numbers alone; only networks have members that read different views."""
+    return task.with_training(task.training.model_copy(update={"views": ("plain",), **changes}))
 
 
 def in_units_of_labels(encoder: Encoder, means: NDArray[np.float64], scale: float) -> list[NDArray[np.float32]]:

@@ -43,10 +43,16 @@ class Linear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(num_members, num_out))
         self.scale = scale
 
-    def draw(self, member: int, generator: torch.Generator) -> None:
-        """Weights uniform in ±scale/√in; biases likewise if scale is 1, and zero if it is smaller."""
-        bound = self.scale / math.sqrt(max(1, self.weight.shape[1]))
-        self.weight[member].uniform_(-bound, bound, generator=generator)
+    def draw(self, member: int, generator: torch.Generator, unread: Sequence[int] = ()) -> None:
+        """Weights uniform in ±scale/√in; biases likewise if scale is 1, and zero if it is smaller.
+
+        Columns that the member does not read have weight 0 and do not count.
+        """
+        num_in, num_out = self.weight.shape[1:]
+        read = sorted(set(range(num_in)).difference(unread))
+        bound = self.scale / math.sqrt(max(1, len(read)))
+        drawn = torch.empty(len(read), num_out, dtype=self.weight.dtype).uniform_(-bound, bound, generator=generator)
+        self.weight[member, read] = drawn
         if self.scale == 1.0:
             self.bias[member].uniform_(-bound, bound, generator=generator)
 

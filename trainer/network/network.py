@@ -25,9 +25,10 @@ and only plain ReLUs, and does not read the last `num_calendar` columns of dense
 import copy
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -39,7 +40,10 @@ from trainer.network.layers import Dual, Embedding, Linear, ReLU, Time2Vec, TReL
 
 @dataclass(frozen=True)
 class Architecture:
-    """The shape that all members of a cohort share."""
+    """The shape that all members of a cohort share.
+
+    `unread` holds, per member, the columns of dense that it does not read; empty if every member reads all.
+    """
 
     num_dense: int
     num_calendar: int
@@ -54,6 +58,7 @@ class Architecture:
     trelu_width: int
     is_timed: bool
     num_positions: int = 0
+    unread: tuple[tuple[int, ...], ...] = ()
 
     @property
     def num_pieces(self) -> int:
@@ -75,6 +80,15 @@ class Architecture:
         """Columns that the first linear layer reads."""
         return self.num_numbers + self.num_categories * self.embedding + self.time_width * self.is_timed
 
+    def unread_inputs(self, member: int) -> list[int]:
+        """Columns of the first linear layer that a member does not read."""
+        if not self.unread:
+            return []
+        width = np.ones(self.num_dense, np.intp)
+        width[: self.num_positions] = self.num_pieces
+        ends = width.cumsum()
+        return [place for column in self.unread[member] for place in range(ends[column] - width[column], ends[column])]
+
 
 def architecture(
     training: Training,
@@ -84,11 +98,12 @@ def architecture(
     is_timed: bool,
     *,
     num_positions: int = 0,
+    unread: tuple[tuple[int, ...], ...] = (),
 ) -> Architecture:
     """The architecture of a recipe.
 
     The first `num_positions` columns of dense are positions among pieces, the last ones the calendar's sines and
-    cosines.
+    cosines. Each member leaves its columns in `unread` out.
     """
     return Architecture(
         num_dense=num_dense,
@@ -104,6 +119,7 @@ def architecture(
         trelu_width=training.trelu_width,
         is_timed=is_timed,
         num_positions=num_positions,
+        unread=unread if any(unread) else (),
     )
 
 
@@ -147,12 +163,24 @@ class Build(Protocol[N_co]):
     ) -> N_co: ...
 
 
+def _is_read(shape: Architecture) -> Tensor | None:
+    """1 for each column of dense that a member reads, else 0, `(E, 1, d)`; None if every member reads all."""
+    if not shape.unread:
+        return None
+    found = torch.ones(len(shape.unread), 1, shape.num_dense)
+    for member, columns in enumerate(shape.unread):
+        found[member, :, list(columns)] = 0
+    return found
+
+
 class CohortNetwork(nn.Module):
     """E networks of one architecture; see the module's docstring for the layers and the parameters' names.
 
     A member's parameters are drawn from its own seed, on the CPU and in its own sizes, so neither the other members nor
     their vocabularies change them. `vocabulary_sizes` holds, per member, the number of codes of each category.
     """
+
+    is_read: Tensor | None
 
     def __init__(
         self,
@@ -174,12 +202,15 @@ class CohortNetwork(nn.Module):
             for i in range(shape.num_layers)
         )
         self.head = Linear(num_members, shape.width, shape.num_outputs)
+        self.register_buffer("is_read", _is_read(shape), persistent=False)
         self.to(dtype)
         with torch.no_grad():
             for member, seed in enumerate(seeds):
                 generator = torch.Generator().manual_seed(seed)
                 for layer in self.modules():
-                    if isinstance(layer, Embedding | Time2Vec | Linear):
+                    if isinstance(layer, Linear):
+                        layer.draw(member, generator, shape.unread_inputs(member) if layer is self.hidden[0] else ())
+                    elif isinstance(layer, Embedding | Time2Vec):
                         layer.draw(member, generator)
 
     @property
@@ -227,6 +258,8 @@ class CohortNetwork(nn.Module):
     def _features(self, dense: Tensor, codes: Tensor) -> list[Tensor]:
         """The inputs of the first layer other than time."""
         shape = self.architecture
+        if self.is_read is not None:
+            dense = dense * self.is_read
         positions, others = dense[..., : shape.num_positions], dense[..., shape.num_positions : shape.num_read]
         numbers = [others] if shape.num_positions == 0 else [split_pieces(positions, shape.num_pieces), others]
         return numbers if self.embedding is None else [*numbers, self.embedding(codes)]
@@ -245,6 +278,10 @@ class CohortNetwork(nn.Module):
         index = torch.tensor(list(members), device=self.head.weight.device)
         for parameter in chosen.parameters():
             parameter.data = parameter.data[index]
+        if self.is_read is not None:
+            unread = self.architecture.unread
+            chosen.architecture = replace(self.architecture, unread=tuple(unread[member] for member in members))
+            chosen.is_read = self.is_read[index]
         if chosen.embedding is not None:
             sizes = chosen.embedding.vocabulary_sizes
             chosen.embedding.vocabulary_sizes = tuple(sizes[member] for member in members)

@@ -44,13 +44,14 @@ class Member:
     """One fit in a cohort. Seeds of one origin should share the same `rows` object and be neighbours.
 
     `vocabulary_sizes` counts the codes of each category feature, the unseen bucket included; `num_outputs` is the
-    number of classes, or 2 for (mean, log-scale).
+    number of classes, or 2 for (mean, log-scale). `unread` are the columns of dense that it does not read.
     """
 
     rows: FitRows
     vocabulary_sizes: tuple[int, ...]
     num_outputs: int
     seed: int
+    unread: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,7 @@ def draw_network(
         members[0].num_outputs,
         is_timed,
         num_positions=first.num_positions,
+        unread=tuple(member.unread for member in members),
     )
     seeds = [_seed(member.seed, _PARAMETERS) for member in members]
     return build(shape, [member.vocabulary_sizes for member in members], seeds, dtype)

@@ -94,7 +94,13 @@ def encode_origins(reading: Reading, starts: Sequence[int], training: Training) 
     encoders = [fit_encoder(task, rows, start) for rows, start in zip(rows_of, starts, strict=True)]
     prepared = prepare([*zip(encoders, rows_of, strict=True)], ENCODED_MIB)
     return [
-        Origin(known, encoder.vocabulary_sizes, encoder.num_outputs, _encode_later(recipe, start, encoder, rows))
+        Origin(
+            known,
+            encoder.vocabulary_sizes,
+            encoder.num_outputs,
+            _encode_later(recipe, start, encoder, rows),
+            encoder.unread,
+        )
         for known, encoder, rows, start in zip(prepared, encoders, rows_of, starts, strict=True)
     ]
 

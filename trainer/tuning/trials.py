@@ -8,7 +8,7 @@ origins, on the same windows, from the same seeds.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import cycle, groupby
 from typing import TypeVar
 
 import numpy as np
@@ -50,12 +50,16 @@ class LaterWindow:
 
 @dataclass(frozen=True)
 class Origin:
-    """What one origin knows, encoded, and the windows after it. Sizes as in `trainer.network.training_loop.Member`."""
+    """What one origin knows, encoded, and the windows after it. Sizes as in `trainer.network.training_loop.Member`.
+
+    `unread` are the columns that the members of a cohort do not read, in turn.
+    """
 
     known: FitRows
     vocabulary_sizes: tuple[int, ...]
     num_outputs: int
     later: tuple[LaterWindow, ...]
+    unread: tuple[tuple[int, ...], ...] = ((),)
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,11 @@ def _errors(origins: Sequence[Origin], training: Training, setup: TrialSetup, ch
 
     for _, alike in groupby(sorted(origins, key=kind), key=kind):
         cohort = list(alike)
-        members = [Member(one.known, one.vocabulary_sizes, one.num_outputs, seed) for one in cohort for seed in seeds]
+        members = [
+            Member(one.known, one.vocabulary_sizes, one.num_outputs, seed, unread)
+            for one in cohort
+            for seed, unread in zip(seeds, cycle(one.unread), strict=False)
+        ]
         network = draw_network(members, training, plan.is_timed, torch.float32, setup.build).to(setup.device)
         for _epoch in train(network, members, plan, training, setup.clock):
             check_time()

@@ -140,6 +140,15 @@ def test_bounds_of_a_target_change_neither_rows_nor_fits_and_are_written_only_if
     assert [bounded.target.bound(value) for value in (-0.5, 0.0, 7.0)] == [0.0, 0.0, 7.0]
 
 
+def test_views_make_another_recipe_and_plain_ones_are_not_written() -> None:
+    plain, diverse = (Task.model_validate(SPEC | {"training": {"views": views}}) for views in (["plain"], ["last_day"]))
+    assert Task.model_validate(SPEC).recipe == plain.recipe != diverse.recipe
+    assert "views" not in plain.model_dump(mode="json")["training"]
+    assert read_task(json.loads(diverse.model_dump_json())).training.views == ("last_day",)
+    with pytest.raises(ValidationError, match="views"):
+        Task.model_validate(SPEC | {"training": {"views": []}})
+
+
 def test_a_stored_spec_means_what_it_meant_when_defaults_were_others() -> None:
     new, stored = Task.model_validate(SPEC).training, read_task(SPEC).training
     assert (new.number_form, new.regression_loss) == ("piecewise", "absolute")

@@ -1,5 +1,6 @@
 """Small tasks, rows and cohorts to export, and the check that a graph answers as its cohort does."""
 
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,13 @@ def make_network(
     sizes = ([other] if other else []) + [encoder.vocabulary_sizes] * num_members
     num_dense, num_categories, num_positions = encoder.num_dense, len(encoder.vocabularies), encoder.num_positions
     shape = architecture(
-        training, num_dense, num_categories, encoder.num_outputs, is_timed, num_positions=num_positions
+        training,
+        num_dense,
+        num_categories,
+        encoder.num_outputs,
+        is_timed,
+        num_positions=num_positions,
+        unread=tuple(columns for columns, _ in zip(cycle(encoder.unread), sizes, strict=False)),
     )
     network = CohortNetwork(shape, sizes, range(len(sizes)))
     generator = torch.Generator().manual_seed(7)

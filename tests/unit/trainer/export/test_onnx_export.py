@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from contracts.manifest import VOCABULARIES, graph_feed
-from contracts.task import Feature
+from contracts.task import Feature, View
 from tests.unit.trainer.export.exported_network import (
     CATEGORIES,
     CUTOFF,
@@ -79,6 +79,9 @@ def test_what_has_seen_one_row_on_any_device_is_exported_to_answer_any_number_on
         {"calendar": ("year",)},
         {"number_form": "plain"},
         {"number_form": "piecewise", "calendar": (), "num_trelu": 0},
+        {"views": ("plain", "last_day")},
+        {"views": ("plain", "last_day"), "number_form": "plain", "calendar": (), "num_trelu": 0},
+        {"views": ("last_week", "last_window"), "number_form": "quantile"},
     ],
 )
 def test_graph_answers_as_torch_does_for_every_architecture(changes: dict[str, object]) -> None:
@@ -103,8 +106,9 @@ def test_graph_holds_the_chosen_members_of_a_cohort_whose_other_vocabularies_are
 
 
 @pytest.mark.parametrize("end", [0, CUTOFF + 1, CUTOFF + 4000 * DAY])
-def test_graph_answers_as_torch_does_at_any_time(end: int) -> None:
-    task = make_task()
+@pytest.mark.parametrize("views", [("plain",), ("plain", "last_day")])
+def test_graph_answers_as_torch_does_at_any_time(end: int, views: tuple[View, ...]) -> None:
+    task = make_task(training=make_training(views=views))
     encoder = fit_encoder(task, make_rows(task, 900), CUTOFF)
     network = make_network(encoder, task.training, 2)
     rows = make_rows(task, 64, end=end)
@@ -112,8 +116,9 @@ def test_graph_answers_as_torch_does_at_any_time(end: int) -> None:
     assert_graph_is_torch(task, encoder, network, [0, 1], rows)
 
 
-def test_graph_answers_as_torch_does_on_unseen_missing_and_absurd_values() -> None:
-    task = make_task()
+@pytest.mark.parametrize("views", [("plain",), ("plain", "last_day")])
+def test_graph_answers_as_torch_does_on_unseen_missing_and_absurd_values(views: tuple[View, ...]) -> None:
+    task = make_task(training=make_training(views=views))
     encoder = fit_encoder(task, make_rows(task, 900), CUTOFF)
     network = make_network(encoder, task.training, 2)
     rows = make_rows(task, 6)

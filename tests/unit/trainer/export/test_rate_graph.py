@@ -39,6 +39,7 @@ OTHER_SHAPES = [
     {"num_trelu": 0},
     {"calendar": ()},
     {"label_form": "log"},
+    {"views": ("plain", "last_day"), "number_form": "piecewise"},
 ]
 
 

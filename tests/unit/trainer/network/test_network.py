@@ -179,6 +179,40 @@ def test_dual_pass_of_a_network_that_reads_pieces_equals_jvp_in_model_time(num_p
     torch.testing.assert_close(alone, value[1:])
 
 
+# Columns of dense that each of two members leaves out.
+UNREAD = ((), (3, 4, 5))
+
+
+def test_dual_pass_of_members_that_read_different_columns_equals_jvp_in_model_time() -> None:
+    shape_of = architecture(SMALL, 10, 2, 3, is_timed=True, num_positions=2, unread=UNREAD)
+    network = CohortNetwork(shape_of, [(4, 6)] * 2, (1, 2), torch.float64)
+    dense, codes, u = inputs(2)
+    value, rate = network.dual(dense, codes, u)
+    exact_value, exact_rate = jvp(lambda at: network(dense, codes, at), (u,), (torch.ones_like(u),))
+    torch.testing.assert_close(value, exact_value)
+    assert_rate_is_exact(rate, exact_rate)
+    course = network.along_time(dense, codes)(u)
+    torch.testing.assert_close(course.value, value, rtol=0, atol=1e-12)
+    assert_rate_is_exact(course.rate, rate)
+    other = dense.clone()
+    other[..., list(UNREAD[1])] += 1
+    changed = network(other, codes, u)
+    assert torch.equal(changed[1], value[1])
+    assert not torch.equal(changed[0], value[0])
+
+
+def test_a_member_that_leaves_columns_out_is_drawn_as_if_there_were_none() -> None:
+    both = architecture(SMALL, 10, 2, 3, is_timed=True, num_positions=2, unread=UNREAD)
+    few = architecture(SMALL, 7, 2, 3, is_timed=True, num_positions=2)
+    mixed = CohortNetwork(both, [(4, 6)] * 2, (1, 2), torch.float64)
+    alone = CohortNetwork(few, [(4, 6)], (2,), torch.float64)
+    dense, codes, u = inputs(2)
+    read = dense[1:, :, [0, 1, 2, 6, 7, 8, 9]]
+    for network in (mixed, mixed.select([1])):
+        rows = [column[-network.num_members :] for column in (dense, codes, u)]
+        torch.testing.assert_close(network(*rows)[-1:], alone(read, codes[1:], u[1:]), rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("num_trelu", [0, 1, 3])
 def test_course_equals_jvp_of_the_dual_pass(num_trelu: int) -> None:
     training = SMALL.model_copy(update={"num_trelu": num_trelu})
