@@ -278,6 +278,29 @@ cycles = Table(
     ),
 )
 
+# The parts of a cycle's fits (`store.units`). The previous release deletes a cycle without them, so they go with it.
+units = Table(
+    "units",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("task_id", ForeignKey("tasks.id", ondelete="CASCADE"), nullable=False),
+    Column("cycle_id", ForeignKey("cycles.id", ondelete="CASCADE"), nullable=False),
+    Column("place", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("spec", JSONB, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("lease", Text),
+    Column("lease_until", _moment),
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
+    Column("result", LargeBinary),
+    Column("requested_at", _moment, nullable=False),
+    Column("ended_at", _moment),
+    _moments("requested_at", "ended_at", "lease_until"),
+    CheckConstraint("state in ('requested', 'running', 'done')", name="state"),
+    Index("units_cycle_id_digest_key", "cycle_id", "digest", unique=True),
+    Index("units_requested_idx", "place", "id", postgresql_where=text("state = 'requested'")),
+)
+
 error_cells = Table(
     "error_cells",
     metadata,

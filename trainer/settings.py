@@ -44,6 +44,17 @@ class TrainerSettings(SharedSettings):
     training_workers: int = Field(
         1, ge=1, le=256, description="training processes that carry out cycles of different tasks side by side"
     )
+    executor: Literal["local", "ray"] = Field(
+        "local",
+        description="where the fits of a cycle are made: in training processes of trainers, or on a Ray cluster",
+    )
+    units: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="units that the past fits of a backtest are cut into, to be carried out side by side; 0 for as "
+        "many as training processes. Another number may change the last digits of errors",
+    )
     tick_seconds: float = Field(1.0, gt=0, description="how often the scheduler looks for what is due")
     lease_seconds: float = Field(30.0, ge=1, description="how long a silent trainer keeps its cycle")
     max_attempts: int = Field(3, ge=1, description="attempts at one cutoff before the next window is waited for")
@@ -95,3 +106,8 @@ class TrainerSettings(SharedSettings):
 def count_threads(settings: TrainerSettings) -> int:
     """Threads for one fit: as set, else a share of the cores that affinity and the control group's quota leave us."""
     return settings.threads or share_cores(count_cores(), settings.training_workers)
+
+
+def count_units(settings: TrainerSettings) -> int:
+    """Units that the fits of a backtest are cut into: as set, else one for each training process."""
+    return settings.units or settings.training_workers

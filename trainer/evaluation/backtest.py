@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-import torch
 from sqlalchemy import Engine
 
 from contracts.clock import from_micros
@@ -36,12 +35,11 @@ from trainer.evaluation.fit_cost import FitCost
 from trainer.evaluation.fit_store import FitStore, open_fits, score_fit
 from trainer.evaluation.horizon import HorizonVerdict, after_empty_windows, compare_rivals, horizon_rule, judge_horizon
 from trainer.evaluation.old_cells import delete_old_cells
-from trainer.evaluation.origin_fits import Fit, fit_origins, keep_fit
 from trainer.evaluation.release_gates import reason_to_skip
 from trainer.evaluation.stored_matrix import read_stored
 from trainer.evaluation.suspect_windows import counted
+from trainer.evaluation.units import Executor, InThisProcess, KeptFit, cut_units
 from trainer.export.opened_artefact import Artefact
-from trainer.network.device import choose_device
 from trainer.network.training_loop import EpochReport
 from trainer.progress import Report
 from trainer.settings import TrainerSettings
@@ -81,7 +79,7 @@ def backtest(
         reading,
         store,
         settings,
-        choose_device(settings),
+        InThisProcess(settings),
         report=report,
         on_epoch=partial(report_epoch, report, "score"),
         num_windows=num_windows,
@@ -115,11 +113,11 @@ def fill_and_judge(
     reading: Reading,
     store: FitStore,
     settings: TrainerSettings,
-    device: torch.device,
+    executor: Executor,
     *,
     report: Report,
     on_epoch: Callable[[EpochReport], None],
-    on_fit: Callable[[Fit, Manifest, Sequence[Cell]], None] | None = None,
+    on_fit: Callable[[KeptFit, Manifest, Sequence[Cell]], None] | None = None,
     num_windows: int | None = None,
 ) -> tuple[list[Cell], HorizonVerdict]:
     """The matrix as of the reading's cutoff, and the horizon that follows from it.
@@ -141,7 +139,7 @@ def fill_and_judge(
         began = time.monotonic()
         num_fits = 0
 
-        def follow(fit: Fit, manifest: Manifest, cells: Sequence[Cell]) -> None:
+        def follow(fit: KeptFit, manifest: Manifest, cells: Sequence[Cell]) -> None:
             nonlocal num_fits
             num_fits += 1
             if on_fit is not None:
@@ -152,7 +150,7 @@ def fill_and_judge(
             reading,
             store,
             settings,
-            device,
+            executor,
             report=report,
             on_epoch=on_epoch,
             on_fit=follow,
@@ -208,11 +206,11 @@ def fill_matrix(
     reading: Reading,
     store: FitStore,
     settings: TrainerSettings,
-    device: torch.device,
+    executor: Executor,
     *,
     report: Report,
     on_epoch: Callable[[EpochReport], None],
-    on_fit: Callable[[Fit, Manifest, Sequence[Cell]], None] | None = None,
+    on_fit: Callable[[KeptFit, Manifest, Sequence[Cell]], None] | None = None,
     count: int | None = None,
     is_extension: bool = False,
 ) -> list[Cell]:
@@ -255,11 +253,11 @@ def fill_matrix(
 
     for fit in kept:
         add_scores(fit)
-    for made in fit_origins(reading, absent, device, settings.max_members, on_epoch, encoded_mib=settings.encoded_mib):
-        manifest = keep_fit(made, reading, store, device=device, git_sha=settings.git_sha, verdict=None)
-        cells = add_scores(store.open(made.origin))
+    for made in executor.run(cut_units(reading, absent, settings), store, on_epoch):
+        fit = store.open(made.origin)
+        cells = add_scores(fit)
         if on_fit is not None:
-            on_fit(made, manifest, cells)
+            on_fit(made, fit.manifest, cells)
     for origin, window in _first_looks(reading, matrix.values()):
         if (early := store.find(origin)) is not None:
             add(_score_origin(reading, early, [window]))

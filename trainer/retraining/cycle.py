@@ -27,10 +27,8 @@ from functools import partial
 from pathlib import Path
 
 import structlog
-import torch
 from sqlalchemy import Engine
 
-from contracts.calibration import Calibration
 from contracts.clock import format_moment, from_micros, to_micros
 from contracts.errors import LeaseLost, MorrowError, NotFound
 from contracts.failure import STOPPED
@@ -46,14 +44,15 @@ from trainer.data.snapshot import Reading
 from trainer.evaluation.backtest import compare, delete_unneeded, fill_and_judge, read_needed
 from trainer.evaluation.calibration import calibration_of
 from trainer.evaluation.fit_store import FitStore, open_fits
-from trainer.evaluation.horizon import HorizonVerdict
-from trainer.evaluation.origin_fits import fit_origins, is_fit_of, keep_fit
+from trainer.evaluation.origin_fits import is_fit_of
 from trainer.evaluation.release_gates import (
     check_horizon,
     check_rows,
     describe_matrix,
 )
 from trainer.evaluation.scoring import answer, score
+from trainer.evaluation.units import Executor, Unit
+from trainer.executors.executor import open_executor
 from trainer.export.opened_artefact import Artefact, verify_artefact
 from trainer.monitoring.promises import open_cutoffs
 from trainer.network.device import choose_device
@@ -138,6 +137,7 @@ def _retrain(
     # The run begins here, so that a missing device fails in it.
     run.flush_if_due()
     device = choose_device(settings)
+    executor = open_executor(engine, settings, attempt.cycle)
     log_start(run, schema.task, device, count_threads(settings))
 
     attempt.begin("read")
@@ -165,7 +165,7 @@ def _retrain(
         reading,
         store,
         settings,
-        device,
+        executor,
         report=attempt.report,
         on_epoch=follow_epochs(attempt.report, run, "score", prefix="backtest_"),
         on_fit=log_scored_fits(run, task.clock),
@@ -173,7 +173,7 @@ def _retrain(
 
     attempt.begin("fit")
     calibration = calibration_of(task, cells)
-    is_new = _fit_or_reuse(attempt, reading, store, settings, device, horizon=horizon, calibration=calibration)
+    is_new = _fit_or_reuse(attempt, executor, Unit(reading, (cutoff,), horizon, calibration), store)
 
     attempt.begin("verify")
     candidate = verify_artefact(store.folder(cutoff))
@@ -219,38 +219,30 @@ def _rows(reading: Reading) -> dict[str, object]:
     return {"num_rows": len(known), "rows_digest": known.digest, "read_at": from_micros(reading.read_at)}
 
 
-def _fit_or_reuse(
-    attempt: Attempt,
-    reading: Reading,
-    store: FitStore,
-    settings: TrainerSettings,
-    device: torch.device,
-    *,
-    horizon: HorizonVerdict,
-    calibration: Calibration,
-) -> bool:
+def _fit_or_reuse(attempt: Attempt, executor: Executor, candidate: Unit, store: FitStore) -> bool:
     """Fit and export the candidate, or renew the kept fit if it was fitted to exactly the same rows.
 
     Returns whether it was fitted: no version can be of it yet.
     """
-    task, cutoff = reading.schema.task, reading.cutoff
+    assert candidate.verdict is not None
+    reading, cutoff = candidate.reading, candidate.reading.cutoff
     kept = store.find(cutoff)
     if kept is not None and is_fit_of(kept.manifest, reading):
         attempt.report("fit.reused", cutoff=cutoff)
         attempt.begin("export")
-        store.renew(kept.manifest, reading.schema, horizon, calibration)
+        store.renew(kept.manifest, reading.schema, candidate.verdict, candidate.calibration)
         return False
     # Before the cells are deleted, because the live job scores the fits that it finds.
     store.discard(cutoff)
     attempt.report("fit.began", cutoff=cutoff)
-    follow = follow_epochs(attempt.report, attempt.run, "fit")
-    (fit,) = fit_origins(reading, [cutoff], device, settings.max_members, follow, encoded_mib=settings.encoded_mib)
-    attempt.begin("export")
-    attempt.write(lambda connection: delete_origin(connection, attempt.cycle.task_id, task.recipe, cutoff))
-    manifest = keep_fit(
-        fit, reading, store, device=device, git_sha=settings.git_sha, verdict=horizon, calibration=calibration
-    )
-    log_fit(attempt.run, fit, manifest)
+
+    def begin_export() -> None:
+        attempt.begin("export")
+        recipe = reading.schema.task.recipe
+        attempt.write(lambda connection: delete_origin(connection, attempt.cycle.task_id, recipe, cutoff))
+
+    (fit,) = executor.run([candidate], store, follow_epochs(attempt.report, attempt.run, "fit"), begin_export)
+    log_fit(attempt.run, fit, store.open(cutoff).manifest)
     return True
 
 

@@ -26,9 +26,9 @@ from store.tasks.installation import INSTALLATION_TAG
 from trainer.data.snapshot import Reading
 from trainer.evaluation.backtest import report_epoch
 from trainer.evaluation.horizon import HorizonVerdict
-from trainer.evaluation.origin_fits import Fit
 from trainer.evaluation.release_gates import age_metrics
 from trainer.evaluation.scoring import answer
+from trainer.evaluation.units import KeptFit
 from trainer.export.opened_artefact import Artefact
 from trainer.monitoring.promises import released_outcomes
 from trainer.network.device import device_name
@@ -113,7 +113,7 @@ def follow_epochs(report: Report, run: Run, step: str, prefix: str = "") -> Call
     return follow
 
 
-def log_fit(run: Run, fit: Fit, manifest: Manifest, metrics: Sequence[tuple[str, float, int]] = ()) -> None:
+def log_fit(run: Run, fit: KeptFit, manifest: Manifest, metrics: Sequence[tuple[str, float, int]] = ()) -> None:
     """Log an origin's fit as a run below the cycle's: its losses by epoch, and its errors by age if it was scored."""
     origin = format_moment(manifest.cutoff)
     params = {
@@ -128,10 +128,10 @@ def log_fit(run: Run, fit: Fit, manifest: Manifest, metrics: Sequence[tuple[str,
     run.flush_if_due()
 
 
-def log_scored_fits(run: Run, clock: Clock) -> Callable[[Fit, Manifest, Sequence[Cell]], None]:
+def log_scored_fits(run: Run, clock: Clock) -> Callable[[KeptFit, Manifest, Sequence[Cell]], None]:
     """A callback that logs each origin's fit with the errors of its cells."""
 
-    def log_scored(fit: Fit, manifest: Manifest, cells: Sequence[Cell]) -> None:
+    def log_scored(fit: KeptFit, manifest: Manifest, cells: Sequence[Cell]) -> None:
         errors = [
             (f"{cell.method}.{name}", value, clock.age(cell.origin, cell.window))
             for cell in cells

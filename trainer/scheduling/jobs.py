@@ -30,7 +30,16 @@ class FillRivals(msgspec.Struct, frozen=True, tag="rivals"):
     task: str
 
 
-Job = RunCycle | Sweep | FillRivals
+class HelpCycle(msgspec.Struct, frozen=True, tag="unit"):
+    """Carry out this claimed unit of a cycle of this task, which another process carries out."""
+
+    unit_id: int
+    task_id: int
+    task: str
+    lease: str
+
+
+Job = RunCycle | Sweep | FillRivals | HelpCycle
 
 
 class Message(msgspec.Struct, frozen=True):

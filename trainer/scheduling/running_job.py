@@ -16,13 +16,21 @@ from contracts.verdict import Decision
 from store.cycles.ledger import Cycle
 from store.outages import SILENT
 from trainer.scheduling.jobs import Job, RunCycle, Sweep, encode_job
-from trainer.scheduling.worker import EXIT_ORPHANED, EXIT_STOPPED, EXIT_STORE_AWAY
+from trainer.scheduling.worker import EXIT_ORPHANED, EXIT_STOPPED, EXIT_STORE_AWAY, EXIT_UNIT_LEFT
 from trainer.scheduling.worker_process import GRACE_SECONDS, WorkerProcess, end_worker, kill_worker, start_worker
 from trainer.settings import TrainerSettings
 
 log = structlog.get_logger(__name__)
 
 _SWEEP_LIMIT_SECONDS = 120.0
+# What an exit code of a training process says of its job.
+_ENDINGS = {
+    EXIT_STOPPED: STOPPED,
+    EXIT_ORPHANED: STOPPED,
+    EXIT_STORE_AWAY: SILENT,
+    EXIT_UNIT_LEFT: Failure(FailureCode.CYCLE_ERROR, "The unit could not be carried out; see the log of its process."),
+    -signal.SIGKILL: KILLED,
+}
 
 
 @dataclass
@@ -112,12 +120,8 @@ def reap(running: RunningJob) -> Failure | None:
         return running.failure
     if code == 0:
         return None
-    if code in (EXIT_STOPPED, EXIT_ORPHANED):
-        return STOPPED
-    if code == EXIT_STORE_AWAY:
-        return SILENT
-    if code == -signal.SIGKILL:
-        return KILLED
+    if code in _ENDINGS:
+        return _ENDINGS[code]
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     return Failure(FailureCode.CRASHED, f"The training process {how}.")
 

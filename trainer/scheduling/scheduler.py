@@ -37,8 +37,9 @@ from trainer.monitoring.live_scoring import LiveScoring
 from trainer.scheduling import running_job
 from trainer.scheduling.deletions import Deletions
 from trainer.scheduling.due_requests import DueRequests
+from trainer.scheduling.helping import Helping
 from trainer.scheduling.idle_work import IdleWork
-from trainer.scheduling.jobs import FillRivals, RunCycle, Sweep
+from trainer.scheduling.jobs import FillRivals, HelpCycle, RunCycle, Sweep
 from trainer.scheduling.liveness import retire_heartbeat, write_heartbeat
 from trainer.scheduling.registry_health import find_trouble
 from trainer.scheduling.running_job import RunningJob
@@ -51,8 +52,8 @@ from trainer.sharing.upkeep import Upkeep
 log = structlog.get_logger(__name__)
 
 _SWEEP_PAUSE_SECONDS = 30.0
-# A process that fits rivals has nothing to clean up.
-_RIVAL_GRACE_SECONDS = 2.0
+# A process that fits rivals or helps has nothing to clean up.
+_BRIEF_GRACE_SECONDS = 2.0
 _LATE_TICKS = 10
 
 
@@ -132,6 +133,7 @@ class Trainer:
         self._requests = DueRequests(engine, settings.max_attempts, timedelta(seconds=settings.retry_seconds))
         self._lease_time = timedelta(seconds=settings.lease_seconds)
         self._idle = IdleWork(engine, settings.max_attempts)
+        self._helping = Helping(engine, settings, open_objects(settings))
         self._ticked_at = time.monotonic()
         self._outage: FailureCode | None = None
         self._registry_trouble: str | None = None
@@ -195,11 +197,12 @@ class Trainer:
         self._request(now)
         for running in list(self.running_jobs):
             if self._must_stop(running):
-                grace = _RIVAL_GRACE_SECONDS if isinstance(running.job, FillRivals) else GRACE_SECONDS
-                is_gone = running.cycle is not None  # `_must_stop` stops a cycle for no other reason
+                grace = _BRIEF_GRACE_SECONDS if isinstance(running.job, FillRivals) else GRACE_SECONDS
+                is_gone = not isinstance(running.job, FillRivals)  # `_must_stop` stops others for no other reason
                 running_job.stop(running, DELETED if is_gone else PREEMPTED, grace)
                 self._finish(running, now)
         self._claim(now)
+        self._help(now)
         if time.monotonic() > self._forget_at:
             with self.engine.begin() as connection:
                 delete_notes(connection)
@@ -211,7 +214,12 @@ class Trainer:
         self._workers.retire()
 
     def _renew(self, running: RunningJob, now: datetime) -> None:
-        if running.cycle is None or time.monotonic() < running.renew_at:
+        if time.monotonic() < running.renew_at:
+            return
+        if isinstance(running.job, HelpCycle):
+            self._helping.renew(running.job, now)
+            running.renew_at = time.monotonic() + self.settings.lease_seconds / 3
+        if running.cycle is None:
             return
         try:
             with self.engine.begin() as connection:
@@ -228,6 +236,8 @@ class Trainer:
         failure = running_job.reap(running)
         if isinstance(running.job, FillRivals):
             self._idle.finish(running.job, failure, now)
+        elif isinstance(running.job, HelpCycle):
+            self._helping.finish(running.job, failure)
         elif not isinstance(running.job, RunCycle):
             self._must_sweep = failure is not None
         elif failure is not None:
@@ -253,8 +263,8 @@ class Trainer:
         self._touched = set()
 
     def _claim(self, now: datetime) -> None:
-        """Start requested cycles, one of a task at a time, while fewer run than may."""
-        while len(self.running_jobs) < self.settings.training_workers:
+        """Start requested cycles, one of a task at a time, while fewer run than may; helpers make room for them."""
+        while sum(not isinstance(job.job, HelpCycle) for job in self.running_jobs) < self.settings.training_workers:
             scheduled = [task_id for task_id, one in self._tasks.schemas.items() if one.task.schedule == "window"]
             busy = [running.cycle.task_id for running in self.running_jobs if running.cycle is not None]
             with self.engine.begin() as connection:
@@ -270,9 +280,26 @@ class Trainer:
             facts = {"task": schema.task.name, "cycle_id": cycle.cycle_id, "cutoff": format_moment(cycle.cutoff)}
             log.info("cycle.claimed", **facts, attempt=cycle.attempt)
             # The process sweeps before it begins, so that no other sweep is needed.
+            self._make_room(now)
             sweeps_all = self._must_sweep and self._has_registry()
             self._must_sweep = self._must_sweep and not sweeps_all
             running = self._workers.start(RunCycle(cycle, schema.task.name, sweeps_all))
+            running.renew_at = time.monotonic() + self.settings.lease_seconds / 3
+            self.running_jobs.append(running)
+
+    def _make_room(self, now: datetime) -> None:
+        """Stop a helper if all places are taken."""
+        helpers = [running for running in self.running_jobs if isinstance(running.job, HelpCycle)]
+        if helpers and len(self.running_jobs) >= self.settings.training_workers:
+            running_job.stop(helpers[-1], PREEMPTED, _BRIEF_GRACE_SECONDS)
+            self._finish(helpers[-1], now)
+
+    def _help(self, now: datetime) -> None:
+        """Let processes that have no cycle carry out units of others."""
+        while len(self.running_jobs) < self.settings.training_workers:
+            if (job := self._helping.claim(self._tasks.schemas, now)) is None:
+                return
+            running = self._workers.start(job)
             running.renew_at = time.monotonic() + self.settings.lease_seconds / 3
             self.running_jobs.append(running)
 
@@ -287,6 +314,8 @@ class Trainer:
         """Whether a process must end: its task is deleted, or it fits rivals of a task that is not retrained now."""
         if running.cycle is not None:
             return running.cycle.task_id not in self._tasks.schemas
+        if isinstance(running.job, HelpCycle):
+            return running.job.task_id not in self._tasks.schemas
         if isinstance(running.job, FillRivals):
             schema = self._tasks.schemas.get(running.job.task_id)
             return schema is None or schema.lifecycle != "active" or self._must_preempt()

@@ -1,4 +1,4 @@
-"""The training process, which does one job after the other: cycles, sweeps of orphaned runs, or the rivals of one task.
+"""The training process, which does one job after the other: cycles or their units, sweeps of runs, rivals of a task.
 
 Only this process loads torch and mlflow, so running out of memory, a hang or a broken device costs one window and never
 the scheduler. A job comes as one line on standard input, which keeps passwords out of arguments and environment. The
@@ -24,14 +24,14 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from contracts.clock import format_moment
-from contracts.errors import CycleError, Unavailable
+from contracts.errors import CycleError, MorrowError, Unavailable
 from contracts.runtime.logs import configure_logs
 from store.cycles.ledger import State
 from store.engine import make_engine
 from store.outages import name_outage
 from store.tasks.catalog import read_tasks
 from trainer.progress import RUN_LEFT_OPEN, Report
-from trainer.scheduling.jobs import FillRivals, Job, Outcome, RunCycle, Sweep, decode_job, encode_outcome
+from trainer.scheduling.jobs import FillRivals, HelpCycle, Job, Outcome, RunCycle, Sweep, decode_job, encode_outcome
 from trainer.scheduling.library_loading import fast_imports
 from trainer.scheduling.orphaned_runs import Settled, end_orphans
 from trainer.settings import TrainerSettings
@@ -40,6 +40,7 @@ log = structlog.get_logger(__name__)
 
 EXIT_STORE_AWAY = 69
 EXIT_ORPHANED = 70
+EXIT_UNIT_LEFT = 75
 EXIT_STOPPED = 130
 # Facts of reports that are microseconds since the epoch.
 _MOMENTS = ("cutoff", "origin")
@@ -140,6 +141,8 @@ def _do(job: Job, settings: TrainerSettings, lasting: Lasting) -> tuple[int, boo
             case FillRivals(task_id, _):
                 _fill(engine, task_id, settings)
                 return 0, False
+            case HelpCycle():
+                return (0, True) if _help(engine, job, settings) else (EXIT_UNIT_LEFT, False)
     except (SQLAlchemyError, psycopg.Error, Unavailable) as error:  # a cycle that has begun handles outages itself
         if name_outage(error) is None and not isinstance(error, Unavailable):
             raise
@@ -215,6 +218,22 @@ def _fill(engine: Engine, task_id: int, settings: TrainerSettings) -> None:
     with structlog.contextvars.bound_contextvars(task=schema.task.name):
         report = report_to("trainer.rivals")
         fill_rivals(engine, reading, settings, choose_device(settings), report)
+
+
+def _help(engine: Engine, job: HelpCycle, settings: TrainerSettings) -> bool:
+    """Carry out a unit; returns whether that was possible. The process of its cycle then meets the same trouble."""
+    with fast_imports():
+        from trainer.executors.spread import help_with
+
+    with structlog.contextvars.bound_contextvars(task=job.task, unit_id=job.unit_id):
+        try:
+            help_with(engine, settings, job.unit_id, job.lease)
+        except MorrowError as error:
+            if isinstance(error, Unavailable):
+                raise
+            log.warning("unit.failed", reason=str(error), remedy="none needed: the cycle's own process carries it out")
+            return False
+    return True
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from sqlalchemy import Engine, update
 
 from contracts.clock import MICROSECOND, from_micros
@@ -29,6 +28,7 @@ from trainer.data.snapshot import Reading, read
 from trainer.evaluation.backtest import _needed_pairs, fill_and_judge, read_needed
 from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.stored_matrix import read_stored
+from trainer.evaluation.units import InThisProcess
 from trainer.replay.replay import _origins, first_needed
 
 HISTORY = 3
@@ -59,8 +59,10 @@ def both(engine: Engine, schema: Schema) -> tuple[Reading, Reading]:
 
 
 def judged(engine: Engine, reading: Reading, home: Path) -> Any:
-    store, device = FitStore(home, reading.schema.task), torch.device("cpu")
-    return fill_and_judge(engine, reading, store, settings(home), device, report=Story(), on_epoch=lambda _epoch: None)
+    store, executor = FitStore(home, reading.schema.task), InThisProcess(settings(home))
+    return fill_and_judge(
+        engine, reading, store, settings(home), executor, report=Story(), on_epoch=lambda _epoch: None
+    )
 
 
 def test_only_rows_that_a_fit_can_use_are_read(engine: Engine, schema: Schema) -> None:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import torch
 from sqlalchemy import Engine
 
 from contracts.quality.skill import FEW_WINDOWS
@@ -12,6 +11,7 @@ from store.tasks.catalog import Schema
 from tests.integration.drifting_task import Story, cutoff_after, define, drifting_task, now, settings
 from trainer.evaluation.backtest import fill_and_judge, read_needed
 from trainer.evaluation.fit_store import FitStore
+from trainer.evaluation.units import InThisProcess
 
 
 def fill(engine: Engine, schema: Schema, num_windows: int, home: Path) -> tuple[int, int]:
@@ -19,7 +19,13 @@ def fill(engine: Engine, schema: Schema, num_windows: int, home: Path) -> tuple[
     reading, story = read_needed(engine, schema, cutoff_after(num_windows), now()), Story()
     store = FitStore(home, schema.task)
     cells, _ = fill_and_judge(
-        engine, reading, store, settings(home), torch.device("cpu"), report=story, on_epoch=lambda _epoch: None
+        engine,
+        reading,
+        store,
+        settings(home),
+        InThisProcess(settings(home)),
+        report=story,
+        on_epoch=lambda _epoch: None,
     )
     scored = {cell.window for cell in cells if cell.method == schema.task.training.method and cell.is_complete}
     return len(scored), sum(int(str(facts["num_to_fit"])) for facts in story.of("matrix.missing"))

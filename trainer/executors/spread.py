@@ -1,0 +1,173 @@
+"""Units of a cycle in several training processes: the ledger says which are left, and who carries out which.
+
+The process of the cycle carries out one unit after the other. Trainers that keep fits in the same place let a spare
+process help (`trainer.scheduling.helping`). So units need no process of their own. A helper that is killed costs one
+unit, which the cycle's process then carries out itself.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import structlog
+from sqlalchemy import Engine
+
+from contracts.clock import from_micros
+from contracts.errors import CycleError
+from contracts.task import Training
+from store.cycles.ledger import Cycle
+from store.tasks.catalog import read_tasks
+from store.units import NewUnit, UnitRow, claim_own, end_unit, find_unit, list_units, record_units, renew_units
+from trainer.data.snapshot import read
+from trainer.evaluation.fit_store import FitStore, open_fits
+from trainer.evaluation.units import KeptFit, OnEpoch, Unit, carry_out
+from trainer.executors.places import find_place
+from trainer.network.training_loop import EpochReport
+from trainer.settings import TrainerSettings
+from trainer.sharing.objects import open_objects
+
+log = structlog.get_logger(__name__)
+
+_PAUSE_SECONDS = 0.3
+# The lease of units in the process of their cycle, which has a lease itself.
+_OWN = timedelta(days=365)
+
+
+class UnitResult(msgspec.Struct, frozen=True):
+    """What the process of a unit reports: the fits that it has kept, and all epochs of their cohorts."""
+
+    fits: tuple[KeptFit, ...]
+    epochs: tuple[EpochReport, ...]
+
+
+class UnitSpec(msgspec.Struct, frozen=True):
+    """What a helper must know to carry out a unit as the process of its cycle would. Moments in microseconds."""
+
+    cutoff: int
+    read_at: int
+    since: int | None
+    schema_id: int
+    training: dict[str, Any]
+    origins: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Carries out the units of a cycle in this process and in those that help."""
+
+    engine: Engine
+    settings: TrainerSettings
+    cycle: Cycle
+
+    def run(
+        self,
+        units: Sequence[Unit],
+        store: FitStore,
+        on_epoch: OnEpoch,
+        before_keep: Callable[[], None] = lambda: None,
+    ) -> Iterator[KeptFit]:
+        """As `trainer.evaluation.units.Executor.run`; a single unit needs no help, and no ledger."""
+        if len(units) < 2:
+            for unit in units:
+                yield from carry_out(unit, store, self.settings, on_epoch, before_keep)
+            return
+        left = {unit.digest: unit for unit in units}
+        self._record(units)
+        while left:
+            if (row := self._claim(list(left))) is not None:
+                unit, epochs = left.pop(row.digest), list[EpochReport]()
+                fits = []
+                for fit in carry_out(unit, store, self.settings, _both(epochs.append, on_epoch), before_keep):
+                    fits.append(fit)
+                    yield fit
+                self._end(row, UnitResult(tuple(fits), tuple(epochs)))
+                continue
+            ended = [row for row in self._list() if row.state == "done" and row.digest in left]
+            for row in ended:
+                yield from self._take(left.pop(row.digest), row, store, on_epoch)
+            if not ended:
+                time.sleep(_PAUSE_SECONDS)
+
+    def _take(self, unit: Unit, row: UnitRow, store: FitStore, on_epoch: OnEpoch) -> Iterator[KeptFit]:
+        """The fits that a helper has kept; those that cannot be used are made again here."""
+        result = msgspec.msgpack.decode(row.result or b"", type=UnitResult)
+        if not _holds(unit, store):
+            log.warning("unit.not_kept", digest=unit.digest, remedy="none needed: its fits are made again")
+            yield from carry_out(unit, store, self.settings, on_epoch)
+            return
+        for epoch in result.epochs:
+            on_epoch(epoch)
+        yield from result.fits
+
+    def _record(self, units: Sequence[Unit]) -> None:
+        made = [NewUnit(unit.digest, msgspec.to_builtins(_describe(unit))) for unit in units]
+        place = find_place(self.settings, open_objects(self.settings))
+        with self.engine.begin() as connection:
+            record_units(connection, self.cycle, made, _now(), place=place)
+
+    def _claim(self, digests: Sequence[str]) -> UnitRow | None:
+        with self.engine.begin() as connection:
+            return claim_own(connection, self.cycle, digests, _now(), _OWN)
+
+    def _end(self, row: UnitRow, result: UnitResult) -> None:
+        with self.engine.begin() as connection:
+            end_unit(connection, row.unit_id, str(row.lease), msgspec.msgpack.encode(result), _now())
+
+    def _list(self) -> list[UnitRow]:
+        with self.engine.connect() as connection:
+            return list_units(connection, self.cycle.cycle_id)
+
+
+def help_with(engine: Engine, settings: TrainerSettings, unit_id: int, lease: str) -> None:
+    """Carry out a unit that this trainer has claimed. Raises CycleError, and LeaseLost if it is another's by now."""
+    with engine.connect() as connection:
+        row = find_unit(connection, unit_id)
+        schemas = [] if row is None else read_tasks(connection, [row.task_id])[0]
+    spec = None if row is None else msgspec.convert(row.spec, UnitSpec)
+    if spec is None or not schemas or schemas[0].schema_id != spec.schema_id:
+        raise CycleError("The unit's task has changed, or is gone.")
+    reading = read(engine, schemas[0], spec.cutoff, from_micros(spec.read_at), since=spec.since)
+    reading = reading.with_training(Training.model_validate(spec.training))
+    lease_time = timedelta(seconds=settings.lease_seconds)
+
+    def check_lease() -> None:
+        with engine.begin() as connection:
+            if not renew_units(connection, lease, _now(), lease_time):
+                raise CycleError("The lease on the unit is lost.")
+
+    epochs: list[EpochReport] = []
+    store = open_fits(engine, settings, reading.schema)
+    fits = tuple(carry_out(Unit(reading, spec.origins), store, settings, epochs.append, check_lease))
+    with engine.begin() as connection:
+        end_unit(connection, unit_id, lease, msgspec.msgpack.encode(UnitResult(fits, tuple(epochs))), _now())
+
+
+def _describe(unit: Unit) -> UnitSpec:
+    reading = unit.reading
+    schema = reading.schema
+    training = schema.task.training.model_dump(mode="json")
+    return UnitSpec(reading.cutoff, reading.read_at, reading.since, schema.schema_id, training, unit.origins)
+
+
+def _holds(unit: Unit, store: FitStore) -> bool:
+    """Whether the fits of a unit are kept, and were made from the rows that its reading knows."""
+    kept = {origin: store.find(origin) for origin in unit.origins}
+    return all(
+        fit is not None and fit.manifest.rows_digest == unit.reading.known(origin).digest
+        for origin, fit in kept.items()
+    )
+
+
+def _both(first: OnEpoch, second: OnEpoch) -> OnEpoch:
+    def follow(epoch: EpochReport) -> None:
+        first(epoch)
+        second(epoch)
+
+    return follow
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
