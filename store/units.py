@@ -44,9 +44,10 @@ class UnitRow:
 
 
 def record_units(connection: Connection, cycle: Cycle, made: Sequence[NewUnit], now: datetime, *, place: str) -> None:
-    """Record the units of a running cycle, in the order in which to carry them out; those that are there stay.
+    """Record the units of a running cycle, in the order in which to carry them out.
 
-    `place` names where their fits are kept. Units of the task's cycles that have ended are deleted.
+    `place` names where their fits are kept. Units that were done are asked for again. Those of
+    the task's cycles that have ended are deleted.
     """
     is_running = exists().where(cycles.c.id == units.c.cycle_id, cycles.c.state == "running")
     connection.execute(delete(units).where(units.c.task_id == cycle.task_id, ~is_running))
@@ -62,7 +63,10 @@ def record_units(connection: Connection, cycle: Cycle, made: Sequence[NewUnit], 
         }
         for one in made
     ]
-    connection.execute(insert(units).values(rows).on_conflict_do_nothing(index_elements=["cycle_id", "digest"]))
+    again = {"state": "requested", "lease": None, "result": None, "ended_at": None}
+    connection.execute(
+        insert(units).values(rows).on_conflict_do_update(index_elements=["cycle_id", "digest"], set_=again)
+    )
 
 
 def claim_own(

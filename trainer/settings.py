@@ -1,6 +1,8 @@
 """Settings of the trainer process, read once from the environment (`MORROW_…`) and passed down."""
 
+import re
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +30,7 @@ def _find_git_sha() -> str:
 
 
 ENCODED_MIB = 256
+_RAY_ADDRESS = re.compile(r"ray://[^\s/:@]+:\d{1,5}/?")
 
 
 class TrainerSettings(SharedSettings):
@@ -48,6 +51,14 @@ class TrainerSettings(SharedSettings):
         "local",
         description="where the fits of a cycle are made: in training processes of trainers, or on a Ray cluster",
     )
+    ray_address: str | None = Field(
+        None,
+        validate_default=True,
+        description="client server of the Ray cluster's head for MORROW_EXECUTOR=ray: ray://HOST:10001",
+    )
+    ray_cpus: float = Field(1.0, gt=0, description="CPUs that a unit asks the Ray cluster for, and its threads")
+    ray_gpus: float = Field(0.0, ge=0, description="GPUs that a unit asks the Ray cluster for; a fraction shares one")
+    ray_retries: int = Field(3, ge=0, description="times that Ray repeats a unit whose node is lost")
     units: int = Field(
         0,
         ge=0,
@@ -96,6 +107,24 @@ class TrainerSettings(SharedSettings):
         _, login = split_credentials(url)
         # A standby has the roles of its primary.
         return url if file is None or (login is not None and login.password) else with_password(url, file)
+
+    @field_validator("ray_address")
+    @classmethod
+    def _read_ray_address(cls, address: str | None, known: ValidationInfo) -> str | None:
+        if address is None:
+            if known.data.get("executor") == "ray":
+                raise ValueError("is not set, and MORROW_EXECUTOR=ray needs it: write ray://HOST:10001")
+            return None
+        if not _RAY_ADDRESS.fullmatch(address):
+            raise ValueError("is no address of a Ray client server: write ray://HOST:10001")
+        return address.rstrip("/")
+
+    @field_validator("executor")
+    @classmethod
+    def _has_executor(cls, executor: str) -> str:
+        if executor == "ray" and find_spec("ray") is None:
+            raise ValueError("is ray, which is not installed: pip install 'morrow[ray]'")
+        return executor
 
     @field_validator("fits_url")
     @classmethod

@@ -33,7 +33,7 @@ from trainer.evaluation.release_gates import validated_ages
 from trainer.evaluation.scoring import answer, score_cell, score_naive
 from trainer.export.opened_artefact import Artefact, open_artefact
 from trainer.settings import TrainerSettings
-from trainer.sharing.bundles import unmark
+from trainer.sharing.bundles import unmark, unpack
 from trainer.sharing.errors import ObjectStoreAway
 from trainer.sharing.shared_fits import SharedFits, open_shared
 
@@ -91,6 +91,12 @@ class FitStore:
         """Let other trainers score and reuse the fit of an origin as it is now, if trainers share their fits."""
         if self._shared is not None:
             self._shared.try_share(self.folder(origin))
+
+    def receive(self, origin: int, bundle: bytes) -> None:
+        """Keep and share a fit that another machine has made (`trainer.sharing.bundles`). Raises ArtefactRefused."""
+        self.clear(origin)
+        unpack(bundle, self.folder(origin))
+        self.share(origin)
 
     def renew(self, kept: Manifest, schema: Schema, verdict: HorizonVerdict, calibration: Calibration) -> Manifest:
         """Give a kept fit a new verdict and new quantiles; its graph keeps its temperature.

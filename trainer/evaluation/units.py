@@ -1,7 +1,7 @@
 """The units that fits are cut into: each trains some origins side by side, in whichever process carries it out.
 
-The last bits of a fit depend on the networks that are trained beside it. So the settings alone say how origins are cut.
-The fits of a unit then have the same bytes in every process with as many threads on the same kind of processor.
+The last bits of a fit depend on the networks that are trained together with it. So the settings alone say how origins
+are cut. The fits of a unit then have the same bytes in every process with as many threads on the same processor.
 """
 
 import hashlib
@@ -39,9 +39,10 @@ class Unit:
 
     @cached_property
     def digest(self) -> str:
-        """Names the unit: the same task, recipe, rows and origins always give the same fits."""
+        """Names the unit: the same task, recipe, rows, origins and verdict always give the same fits."""
         schema, known = self.reading.schema, self.reading.latest
-        named = (schema.schema_id, schema.task.recipe, self.reading.cutoff, known.digest, self.origins)
+        rows = (schema.schema_id, schema.task.recipe, self.reading.cutoff, known.digest, self.origins)
+        named = (*rows, self.verdict, self.calibration)
         return hashlib.sha256(msgspec.json.encode(named)).hexdigest()
 
 
@@ -49,6 +50,13 @@ class KeptFit(msgspec.Struct, frozen=True):
     """The origin of a fit that is kept now, and the epochs of its members."""
 
     origin: int
+    epochs: tuple[EpochReport, ...]
+
+
+class UnitResult(msgspec.Struct, frozen=True):
+    """What the process of a unit reports: the fits that it has kept, and all epochs of their cohorts."""
+
+    fits: tuple[KeptFit, ...]
     epochs: tuple[EpochReport, ...]
 
 

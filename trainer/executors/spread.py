@@ -21,9 +21,10 @@ from contracts.task import Training
 from store.cycles.ledger import Cycle
 from store.tasks.catalog import read_tasks
 from store.units import NewUnit, UnitRow, claim_own, end_unit, find_unit, list_units, record_units, renew_units
+from trainer.data.replica import find_replica
 from trainer.data.snapshot import read
 from trainer.evaluation.fit_store import FitStore, open_fits
-from trainer.evaluation.units import KeptFit, OnEpoch, Unit, carry_out
+from trainer.evaluation.units import KeptFit, OnEpoch, Unit, UnitResult, carry_out
 from trainer.executors.places import find_place
 from trainer.network.training_loop import EpochReport
 from trainer.settings import TrainerSettings
@@ -34,13 +35,6 @@ log = structlog.get_logger(__name__)
 _PAUSE_SECONDS = 0.3
 # The lease of units in the process of their cycle, which has a lease itself.
 _OWN = timedelta(days=365)
-
-
-class UnitResult(msgspec.Struct, frozen=True):
-    """What the process of a unit reports: the fits that it has kept, and all epochs of their cohorts."""
-
-    fits: tuple[KeptFit, ...]
-    epochs: tuple[EpochReport, ...]
 
 
 class UnitSpec(msgspec.Struct, frozen=True):
@@ -129,7 +123,8 @@ def help_with(engine: Engine, settings: TrainerSettings, unit_id: int, lease: st
     spec = None if row is None else msgspec.convert(row.spec, UnitSpec)
     if spec is None or not schemas or schemas[0].schema_id != spec.schema_id:
         raise CycleError("The unit's task has changed, or is gone.")
-    reading = read(engine, schemas[0], spec.cutoff, from_micros(spec.read_at), since=spec.since)
+    moment, replica = from_micros(spec.read_at), find_replica(settings)
+    reading = read(engine, schemas[0], spec.cutoff, moment, since=spec.since, replica=replica)
     reading = reading.with_training(Training.model_validate(spec.training))
     lease_time = timedelta(seconds=settings.lease_seconds)
 

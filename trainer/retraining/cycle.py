@@ -52,7 +52,7 @@ from trainer.evaluation.release_gates import (
 )
 from trainer.evaluation.scoring import answer, score
 from trainer.evaluation.units import Executor, Unit
-from trainer.executors.executor import open_executor
+from trainer.executors.executor import open_executor, own_settings
 from trainer.export.opened_artefact import Artefact, verify_artefact
 from trainer.monitoring.promises import open_cutoffs
 from trainer.network.device import choose_device
@@ -136,7 +136,7 @@ def _retrain(
     run = attempt.run
     # The run begins here, so that a missing device fails in it.
     run.flush_if_due()
-    device = choose_device(settings)
+    device = choose_device(own_settings(settings))
     executor = open_executor(engine, settings, attempt.cycle)
     log_start(run, schema.task, device, count_threads(settings))
 

@@ -34,19 +34,23 @@ def pack(folder: Path) -> bytes:
     return msgspec.msgpack.encode(content, order="sorted")
 
 
-def unpack(content: bytes, folder: Path, store: str, digest: str) -> None:
-    """Write the files of a store's object into `folder`, which appears whole or not at all. Raises ArtefactRefused."""
+def unpack(content: bytes, folder: Path, held: tuple[str, str] | None = None) -> None:
+    """Write the files of a packed fit into `folder`, which appears whole or not at all. Raises ArtefactRefused.
+
+    `held` names the object that it is: the store's identity and the digest.
+    """
     try:
         files = msgspec.msgpack.decode(content, type=dict[str, bytes])
     except msgspec.MsgspecError as error:
-        raise ArtefactRefused(f"The object {digest} is no kept fit: {error}") from error
+        raise ArtefactRefused(f"{_name(held)} is no kept fit: {error}") from error
     if any(Path(name).name != name or name == MARKER_FILE for name in files):
-        raise ArtefactRefused(f"The object {digest} holds a file whose name is no plain name.")
+        raise ArtefactRefused(f"{_name(held)} holds a file whose name is no plain name.")
     partial = folder.with_name(f"{folder.name}.{uuid4().hex}.partial")
     partial.mkdir(parents=True)
     for name, file in files.items():
         (partial / name).write_bytes(file)
-    mark(partial, store, digest)
+    if held is not None:
+        mark(partial, *held)
     shutil.rmtree(folder, ignore_errors=True)
     try:
         partial.rename(folder)
@@ -79,3 +83,7 @@ def is_whole(folder: Path) -> bool:
         return any(file.is_file() and file.name != MARKER_FILE for file in folder.iterdir())
     except OSError:
         return False
+
+
+def _name(held: tuple[str, str] | None) -> str:
+    return "What was received" if held is None else f"The object {held[1]}"

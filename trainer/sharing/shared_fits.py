@@ -87,7 +87,7 @@ class SharedFits:
         if named.is_lost:
             return
         try:
-            unpack(self._objects.read(named.digest), folder, key.store, named.digest)
+            unpack(self._objects.read(named.digest), folder, (key.store, named.digest))
         except (ObjectLost, ArtefactRefused) as error:
             remedy = "the next cycle fits it again"
             log.warning("fit.lost", **_facts(key), reason=str(error), remedy=remedy)

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, delete, select
+from sqlalchemy import Engine, delete
 
-from store.database import cycles, error_cells, releases, units
+from store.database import cycles, error_cells, releases
 from store.error_cells import Cell, read_cells
 from store.tasks.catalog import Schema
 from tests.integration.drifting_task import (
@@ -18,8 +18,8 @@ from tests.integration.drifting_task import (
     drifting_task,
     now,
 )
+from tests.integration.kept_units import kept_files, recorded
 from tests.integration.trainer_ticks import MakeTrainer, ask, has_ended, tick_until, trainers
-from trainer.evaluation.fit_store import candidate_folder
 from trainer.scheduling.jobs import HelpCycle
 from trainer.scheduling.running_job import RunningJob
 from trainer.scheduling.scheduler import Trainer
@@ -56,23 +56,6 @@ def finish(engine: Engine, trainer: Trainer, *schemas: Schema) -> None:
     tick_until([trainer], lambda: all(has_ended(engine, one) for one in schemas) and not trainer.running_jobs)
 
 
-def recorded(engine: Engine, schema: Schema) -> list[tuple[str, int, str | None]]:
-    """State, attempts and lease of a task's units."""
-    with engine.connect() as connection:
-        rows = connection.execute(
-            select(units.c.state, units.c.attempts, units.c.lease)
-            .where(units.c.task_id == schema.task_id)
-            .order_by(units.c.id)
-        )
-        return [(row.state, row.attempts, row.lease) for row in rows]
-
-
-def graphs(home: Path, schema: Schema) -> dict[str, bytes]:
-    """The graphs of all kept fits; a manifest says when its fit was made."""
-    folder = candidate_folder(home, schema.task, 0).parent
-    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.glob("*/*.onnx"))}
-
-
 def cells_of(engine: Engine, schema: Schema) -> list[Cell]:
     with engine.connect() as connection:
         return list(read_cells(connection, schema.task_id, schema.task.recipe, until=cutoff_after(NUM_WINDOWS)))
@@ -91,14 +74,14 @@ def test_a_first_cycle_in_two_processes_ends_with_the_bytes_of_one(
     states = recorded(engine, schema)
     assert {(state, attempts) for state, attempts, _ in states} == {("done", 1)}
     assert {cycle.lease, helper.job.lease} <= {lease for _, _, lease in states}
-    spread, cells = graphs(trainer.settings.home, schema), cells_of(engine, schema)
+    spread, cells = kept_files(trainer.settings.home, schema, "*.onnx"), cells_of(engine, schema)
 
     with engine.begin() as connection:
         for table in (error_cells, releases, cycles):
             connection.execute(delete(table))
     one = carry_out(engine, registry, claim(engine, schema, cutoff_after(NUM_WINDOWS)), tmp_path / "one", units=2)
     assert one.state == "released"
-    assert graphs(tmp_path / "one", schema) == spread != {}
+    assert kept_files(tmp_path / "one", schema, "*.onnx") == spread != {}
     assert cells_of(engine, schema) == cells
 
 
