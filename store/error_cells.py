@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, select, text, tuple_
+from sqlalchemy import ColumnElement, Connection, case, delete, func, literal, select, text, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from contracts.clock import from_micros, to_micros
@@ -65,6 +65,7 @@ def error_of(cell: Cell | Mark, error_name: str) -> float:
 
 _NAMES = [field.name for field in fields(Cell)]
 _MOMENTS = ("origin", "window")
+_SKETCHES = ("scores", "tempered")
 _KEY = ("task_id", "recipe", "origin", "window", "method")
 
 
@@ -97,10 +98,12 @@ def read_cells(
     since: int | None = None,
     origin: int | None = None,
     method: str | None = None,
+    sketched: str | None = None,
 ) -> list[Cell]:
     """Cells whose target window starts before `until`, and at or after `since` if given; oldest window first.
 
-    Only those of `origin` and of `method`, if given.
+    Only those of `origin` and of `method`, if given. With `sketched`, cells of other methods come without `scores` and
+    `tempered`, which are nearly all of their size.
     """
     chosen: list[ColumnElement[bool]] = []
     if since is not None:
@@ -110,7 +113,7 @@ def read_cells(
     if method is not None:
         chosen.append(error_cells.c.method == method)
     rows = connection.execute(
-        select(*(error_cells.c[name] for name in _NAMES))
+        select(*(_column(name, sketched) for name in _NAMES))
         .where(
             error_cells.c.task_id == task_id,
             error_cells.c.recipe == recipe,
@@ -120,6 +123,13 @@ def read_cells(
         .order_by(error_cells.c.window, error_cells.c.origin, error_cells.c.method)
     )
     return [_cell(row) for row in rows]
+
+
+def _column(name: str, sketched: str | None) -> ColumnElement[Any]:
+    column = error_cells.c[name]
+    if name not in _SKETCHES or sketched is None:
+        return column
+    return case((error_cells.c.method == sketched, column), else_=literal([], column.type))
 
 
 def read_marks(connection: Connection, task_id: int, recipe: str, *, since: int | None) -> list[Mark]:
@@ -230,7 +240,7 @@ def _row(cell: Cell) -> dict[str, object]:
     return (
         values
         | {name: from_micros(values[name]) for name in _MOMENTS}
-        | {name: list(values[name]) for name in ("scores", "tempered")}
+        | {name: list(values[name]) for name in _SKETCHES}
     )
 
 

@@ -83,7 +83,8 @@ def read_stored(
     with engine.begin() as connection:
         if doomed:
             delete_marked(connection, task_id, task.recipe, doomed)
-        cells = read_cells(connection, task_id, task.recipe, until=reading.cutoff, since=since)
+        sketched = task.training.method  # calibration asks for no other method's sketches
+        cells = read_cells(connection, task_id, task.recipe, until=reading.cutoff, since=since, sketched=sketched)
     counted = [
         cell
         for cell in cells

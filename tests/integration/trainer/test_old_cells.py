@@ -11,12 +11,13 @@ from sqlalchemy import Engine, select
 from contracts.clock import to_micros
 from contracts.verdict import MatrixFigures, Verdict
 from store.database import error_cells
-from store.error_cells import Cell, record_cells
+from store.error_cells import Cell, read_cells, record_cells
 from store.releases import record_release
 from store.tasks.catalog import Schema
 from tests.integration.drifting_task import START, cutoff_after, define, drifting_task, now
 from trainer.data.snapshot import Reading, read
 from trainer.evaluation.backtest import _needed_pairs, judge
+from trainer.evaluation.calibration import TEMPERATURES, calibration_of
 from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.old_cells import KEPT_WINDOWS, READ_WINDOWS, delete_old_cells
 from trainer.evaluation.stored_matrix import read_stored
@@ -110,3 +111,23 @@ def test_old_cells_are_deleted_but_those_of_the_version_that_answers(engine: Eng
     assert windows_of(engine, schema) == [champion, cutoff_after(-299), *kept]
     assert len(windows_of(engine, other)) == NUM_WINDOWS
     assert delete_old_cells(engine, schema.task_id, schema.task, cutoff_after(12)) == 0
+
+
+def test_a_cycle_reads_the_sketches_of_its_own_method_alone_and_calibrates_as_before(
+    engine: Engine, schema: Schema, tmp_path: Path
+) -> None:
+    sketch, losses = tuple(k / 200 for k in range(201)), (0.3,) * len(TEMPERATURES)
+    with engine.begin() as connection:
+        connection.execute(error_cells.update().values(scores=list(sketch), tempered=list(losses)))
+    found = read_stored(engine, reading_of(engine, schema), FitStore(tmp_path, schema.task)).cells
+    for cell in found:
+        is_ours = cell.method == schema.task.training.method
+        assert (cell.scores, cell.tempered) == ((sketch, losses) if is_ours else ((), ()))
+    with engine.connect() as connection:
+        whole = read_cells(
+            connection, schema.task_id, schema.task.recipe, until=cutoff_after(12), since=found[0].window
+        )
+    assert [replace(cell, scores=(), tempered=()) for cell in found] == [
+        replace(cell, scores=(), tempered=()) for cell in whole
+    ]
+    assert calibration_of(schema.task, found) == calibration_of(schema.task, whole)
