@@ -37,6 +37,8 @@ NUM_CYCLES = 12
 MAX_RELEASES = 200
 NUM_EVENT_WINDOWS = 40
 NUM_REASONS = 10
+# Events of the newest windows are counted up to this number: a page must not wait for millions.
+MAX_COUNTED = 500_000
 # The most refused rows that are compared with each other.
 _MAX_COMPARED = 100_000
 # The most categories of one feature that the form offers.
@@ -74,12 +76,16 @@ class Board:
 
 @dataclass(frozen=True)
 class WindowCount:
-    """Events whose present revision lies in a window, rows refused during it, and whether the window has ended."""
+    """Events whose present revision lies in a window, rows refused during it, and whether the window has ended.
+
+    Unless `is_counted`, it holds more events than are counted.
+    """
 
     window: str
     num_events: int
     num_refused: int
     has_ended: bool
+    is_counted: bool = True
 
 
 @dataclass(frozen=True)
@@ -184,9 +190,18 @@ def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
     start = end - (NUM_EVENT_WINDOWS - 1) * clock.window
     counts = _count_windows(connection, _COUNT_EVENTS, schema, start, end + clock.window)
     refusals = _count_windows(connection, _COUNT_REFUSALS, schema, start, end + clock.window)
+    if has_more := sum(counts.values()) >= MAX_COUNTED and len(counts) > 1:
+        del counts[min(counts)]  # only its newest rows were counted
     first = min(counts)
+    is_counted = has_more or counts[first] < MAX_COUNTED
     windows = tuple(
-        WindowCount(format_moment(window), counts.get(window, 0), refusals.get(window, 0), window + clock.window <= at)
+        WindowCount(
+            format_moment(window),
+            counts.get(window, 0),
+            refusals.get(window, 0),
+            has_ended=window + clock.window <= at,
+            is_counted=is_counted or window != first,
+        )
         for window in range(first, end + 1, clock.window)
     )
     return Intake(windows, num_refused, num_distinct, refused, [*rows.mistakes, *rows.far])
@@ -216,6 +231,7 @@ def _count_windows(
             "window": clock.window * MICROSECOND,
             "start": from_micros(max(start, earliest)),
             "end": from_micros(end),
+            "most": MAX_COUNTED,
         },
     )
     return {to_micros(window): count for window, count in rows}
@@ -254,7 +270,10 @@ def _refused_since(schema: Schema, since: datetime) -> tuple[ColumnElement[bool]
 
 _COUNT_EVENTS = text("""
     SELECT date_bin(:window, at, :start) AS start, count(*)
-    FROM events WHERE task_id = :task_id AND superseded_at IS NULL AND at >= :start AND at < :end
+    FROM (
+        SELECT at FROM events WHERE task_id = :task_id AND superseded_at IS NULL AND at >= :start AND at < :end
+        ORDER BY at DESC LIMIT :most
+    ) AS newest
     GROUP BY 1
 """)
 # A refused row may have no moment, so the time of its arrival counts.

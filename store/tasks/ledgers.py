@@ -302,8 +302,8 @@ READ_LEDGERS: TextClause = text("""
                 ORDER BY id DESC LIMIT 1
             )
         ) AS text),
-        EXISTS (SELECT FROM events WHERE task_id = given.task_id AND at < :first)
-            OR EXISTS (SELECT FROM events WHERE task_id = given.task_id AND at > :last)
+        coalesce((SELECT at < :first FROM events WHERE task_id = given.task_id ORDER BY at LIMIT 1), false)
+            OR coalesce((SELECT at > :last FROM events WHERE task_id = given.task_id ORDER BY at DESC LIMIT 1), false)
     FROM unnest(
         CAST(:task_ids AS int[]), CAST(:lengths AS interval[]), CAST(:anchors AS timestamptz[]),
         CAST(:untils AS timestamptz[]), CAST(:wanted AS int[]), CAST(:versions AS text[]),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
+from service.dashboard import queries
 from service.dashboard.list_page import PAGE_SIZE, Followed, ListPage, Wanted, read_list_page
 from service.models.stored_states import read_task_state
 from store.error_cells import Cell, record_cells
@@ -217,6 +218,29 @@ async def test_refused_rows_are_counted_by_reason_and_those_sent_again_are_told_
     assert "Rows refused in the last day: 5, 3 of them distinct." in page
     rows = re.findall('<th scope="row" class="prose">(.*?)</th><td>(.*?)</td><td>.*?</td><td>(.*?)</td>', page)
     assert [(count, event_id) for _, count, event_id in rows] == [("4", "e2"), ("1", "e3")]
+
+
+async def test_only_so_many_events_of_the_newest_windows_are_counted(
+    database_url: str, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = define(engine)
+    async with serving(service_settings(database_url, tmp_path)) as client:
+
+        async def rows_with(most: int) -> list[tuple[str, str]]:
+            monkeypatch.setattr(queries, "MAX_COUNTED", most)
+            page = (await client.get(f"/pages/{schema.task.name}/events")).text
+            found = re.findall('<th scope="row">(.*?)</th><td>(.*?)</td>', page)
+            return [(window[:10], count) for window, count in found]
+
+        for week, count in ((0, 3), (1, 2), (2, 4)):
+            at = f"2026-01-{6 + 7 * week:02}T00:00:00Z"
+            body = [an_event(f"{week}-{k}", at=at) for k in range(count)]
+            answer = await client.post("/events", params={"task": schema.task.name}, json=body)
+            assert answer.status_code == 200
+        assert [count for _, count in await rows_with(100)] == ["4", "2", "3"]
+        assert [count for _, count in await rows_with(9)] == ["4", "2"]
+        assert [count for _, count in await rows_with(6)] == ["4"]
+        assert [count for _, count in await rows_with(3)] == ["at least 3"]
 
 
 async def test_a_row_shows_the_skill_and_the_newest_errors(database_url: str, engine: Engine, tmp_path: Path) -> None:

@@ -18,6 +18,9 @@ from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
 from contracts.clock import MICROSECOND, to_micros
+from service.admin.tasks import read_status
+from service.dashboard.queries import read_board, read_filling, read_intake
+from service.models.stored_states import read_task_states
 from store.engine import make_engine
 from store.events.arrivals import find_last_received, find_newest_before
 from store.events.batches import EventBatch
@@ -39,6 +42,7 @@ from store.events.writes import Rejection, append_batch, correct_event, find_rev
 from store.tasks.catalog import Schema, define_task
 from store.tasks.deletion import delete_events
 from tests.integration.drifting_task import START, cutoff_after, drifting_events, drifting_task
+from trainer.data.snapshot import _find_start
 
 HOUR = timedelta(hours=1)
 NUM_WINDOWS = 60
@@ -162,6 +166,12 @@ def stored(**changes: Any) -> Any:
     return replace(NEW_ROW, event_id="event-7", **changes)
 
 
+def with_history(schema: Schema) -> Schema:
+    """The task whose fits read four windows."""
+    training = schema.task.training.model_copy(update={"history": 4})
+    return replace(schema, task=schema.task.with_training(training))
+
+
 def imported(connection: Connection, schema: Schema) -> int:
     query = text("SELECT id FROM imports WHERE task_id = :task_id")
     return int(connection.execute(query, {"task_id": schema.task_id}).scalar_one())
@@ -221,6 +231,14 @@ OTHERS: dict[str, Use] = {
     ),
     "a retraction": lambda connection, schema: retract_events(
         connection, schema, imported(connection, schema), actor="admin", reason="wrong", now=NOW
+    ),
+    "a look at tasks": lambda connection, schema: read_task_states(connection, [schema], {}),
+    "the status": lambda connection, schema: read_status(connection, schema.task.name, None, NOW),
+    "the page": lambda connection, schema: read_board(connection, schema.task.name, None, NOW),
+    "the page's rows": lambda connection, schema: read_intake(connection, schema.task.name, NOW),
+    "the page's form": lambda connection, schema: read_filling(connection, schema.task.name, schema.task),
+    "the rows of a cycle": lambda connection, schema: _find_start(
+        connection, with_history(schema), CUTOFF, num_windows=10
     ),
     "a deleted task": lambda connection, schema: delete_events(connection, schema.task_id),
 }
