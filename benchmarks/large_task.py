@@ -1,6 +1,6 @@
 """`python -m benchmarks reading --beside`: what one task of many events costs itself and its neighbour.
 
-An API runs beside it. The same requests and reads are timed while the store is nearly empty and once one task holds
+An API runs as well. The same requests and reads are timed while the store is nearly empty and once one task holds
 `--rows` events: a row that is posted, a correction, an erasure, the status and the pages of the large task, and the
 training read of a small neighbour. Then the rows that a cycle with `training.history = 4` reads are compared with those
 that its fits use. Seconds are medians of requests and depend on the machine; the two states meet the same one.
@@ -93,7 +93,7 @@ def _ratios(before: Seconds, after: Seconds) -> list[Ratio]:
         smaller_is_better("the status of a large task", after[status], 0.2, commit=0.2, goal=0.05, unit="s"),
         *(
             smaller_is_better(
-                f"{what} beside a large task / before",
+                f"{what} next to a large task / before",
                 after[what],
                 before[what],
                 commit=1.5 * before[what],

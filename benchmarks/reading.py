@@ -5,7 +5,7 @@ turns: the trainer's read, and pandas.read_sql of the same columns. The client's
 rises above what it held when it began to read. `--epoch` reads and trains one epoch as a cycle does, and compares the
 peak of the whole process, libraries included, with the size of the tensors that the fit reads. `--cycle` prints the
 peak of the fits of a first cycle, with a small network and short training, at 1, 10 or 50 million `--rows`. `--beside`
-measures what a task of so many rows costs requests and its neighbour (`benchmarks.large_task`).
+measures what a task of this many rows costs requests and its neighbour (`benchmarks.large_task`).
 """
 
 import argparse
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--epoch", action="store_true", help="read and train an epoch instead, once")
     parser.add_argument("--cycle", action="store_true", help="print the peak memory of a first cycle's fits instead")
     parser.add_argument("--history", type=int, help="training.history of that cycle; all rows if unset")
-    parser.add_argument("--beside", action="store_true", help="what a task of so many rows costs others instead")
+    parser.add_argument("--beside", action="store_true", help="what a task of this many rows costs others instead")
     add_output_options(parser)
     given = parser.parse_args(arguments)
     if given.rounds < 5:
