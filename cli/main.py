@@ -19,6 +19,7 @@ from cli.commands.completion import answer_completions, completion
 from cli.commands.cycle import cycle
 from cli.commands.doctor import doctor
 from cli.commands.group import Commands, Version
+from cli.commands.predict import predict
 from cli.commands.release import override, rollback
 from cli.commands.replay import replay
 from cli.commands.stack import demo, migrate, serve, trainer, up
@@ -30,6 +31,7 @@ COMMANDS: tuple[Callable[..., Any], ...] = (
     trainer,
     migrate,
     cycle,
+    predict,
     doctor,
     completion,
     rollback,

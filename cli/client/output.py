@@ -5,9 +5,12 @@ With `--json` standard output holds the facts alone.
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 def print_json(facts: Any) -> None:
@@ -35,3 +38,18 @@ def print_facts(facts: Any, sentence: str, *, as_json: bool) -> None:
     from rich.console import Console
 
     Console().print(sentence, markup=False, highlight=False)
+
+
+def row_progress() -> "Progress":
+    """A progress bar on standard error for a file of rows; its fields are `rows` and `rate`, in rows a second."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[rows]:,} rows"),
+        TextColumn("{task.fields[rate]:,.0f} rows/s"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    )

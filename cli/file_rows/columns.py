@@ -9,10 +9,12 @@ from contracts.errors import Fault, InvalidInput
 from contracts.spec_values import find_near, list_names, suggest_name
 from contracts.task import Task
 
-# The column in which `cli.importing.rejects` writes why a row was refused. No feature can have this name, because names
+# The column in which `cli.file_rows.rejects` writes why a row was refused. No feature can have this name, because names
 # of features begin with a letter.
 REASON = "_reason"
 OWN_COLUMNS = ("event_id", "at", "known_at", "label")
+# What a row of an event needs besides features. A question needs no label, and no moment if all have the same.
+EVENT = ("at", "label")
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class Columns:
     """The places of an event's values in a row, counted from 0.
 
     event_id   the column of ids; None if ids are made of `id_from`, or of the whole row if that is empty
-    at         one column, or two of a date and a time
+    at         one column, or two of a date and a time; none if rows have no moment of their own
+    label      None if rows are questions
     features   each feature that the file has, in the task's order
     """
 
@@ -28,7 +31,7 @@ class Columns:
     id_from: tuple[int, ...]
     at: tuple[int, ...]
     known_at: int | None
-    label: int
+    label: int | None
     features: tuple[tuple[str, int], ...]
     notes: tuple[str, ...]
 
@@ -44,8 +47,11 @@ class Columns:
         return {*single, *self.id_from, *self.at, *(place for _, place in self.features)}
 
 
-def match_columns(names: Sequence[str], task: Task, options: Options) -> Columns:
-    """The columns of a file with these names. Raises InvalidInput if a needed one is missing, or if two fit."""
+def match_columns(names: Sequence[str], task: Task, options: Options, needed_values: Sequence[str] = EVENT) -> Columns:
+    """The columns of a file with these names. Raises InvalidInput if a needed one is missing, or if two fit.
+
+    A moment or label that is not among `needed_values` is not read.
+    """
     dropped = find_dropped(names, options)
     _refuse_named_missing(names, options)
     match = _Match([None if name in dropped or name == REASON else name for name in names], task)
@@ -53,8 +59,11 @@ def match_columns(names: Sequence[str], task: Task, options: Options) -> Columns
     features = [feature.name for feature in task.features]
     faults: list[Fault] = []
     found: dict[str, tuple[int, ...]] = {}
+    unread = {*EVENT} - {*needed_values}
+    unread |= {"known_at"} if "label" in unread else set()
+    unread |= {"event_id"} if options.id_from else set()
     for ours in (*OWN_COLUMNS, *features):
-        if ours == "event_id" and options.id_from:
+        if ours in unread:
             continue
         try:
             places = match.find(ours, mapped.get(ours))
@@ -63,7 +72,7 @@ def match_columns(names: Sequence[str], task: Task, options: Options) -> Columns
             continue
         if places is not None:
             found[ours] = places
-    needed = ["at", "label", *(feature.name for feature in task.features if not feature.optional)]
+    needed = [*needed_values, *(feature.name for feature in task.features if not feature.optional)]
     told = {*mapped, *(fault.field for fault in faults)}
     absent = [ours for ours in needed if ours not in found and ours not in told]
     faults += [match.missing(ours, is_last=ours == absent[-1]) for ours in absent]
@@ -73,9 +82,9 @@ def match_columns(names: Sequence[str], task: Task, options: Options) -> Columns
     columns = Columns(
         event_id=found["event_id"][0] if "event_id" in found else None,
         id_from=id_from,
-        at=found["at"],
+        at=found.get("at", ()),
         known_at=found["known_at"][0] if "known_at" in found else None,
-        label=found["label"][0],
+        label=found["label"][0] if "label" in found else None,
         features=tuple((name, found[name][0]) for name in features if name in found),
         notes=(),
     )
@@ -165,7 +174,7 @@ class _Match:
         notes = [f"{'; '.join(renamed)}."] if renamed else []
         if columns.id_from:
             notes.append(f"Ids are made of {', '.join(str(self._names[place]) for place in columns.id_from)}.")
-        elif columns.has_row_ids:
+        elif columns.has_row_ids and columns.label is not None:
             notes.append("No column is event_id: ids are digests of whole rows. To use a column: --id-from COLUMN.")
         if absent:
             notes.append(f"Missing in all rows, as no column has the name: {shorten(absent)}.")

@@ -1,14 +1,14 @@
 """A file opened as events of a task: its format, how it is read, and its rows, which are read lazily."""
 
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, ParamSpec, TypeVar
 
-from cli.file_rows.columns import match_columns
+from cli.file_rows.columns import EVENT, match_columns
 from cli.file_rows.flat_rows import NUM_SAMPLE_LINES, find_flat_names, read_flat
 from cli.file_rows.formats import Format, choose_format, find_format
 from cli.file_rows.parquet import match_parquet, open_parquet, read_events
@@ -52,23 +52,30 @@ class OpenedFile:
 
 @contextmanager
 def open_rows(
-    file: Path, format: Format | None, task: Task, options: Options, find_earlier: Callable[[], Task | None]
+    file: Path,
+    format: Format | None,
+    task: Task,
+    options: Options,
+    find_earlier: Callable[[], Task | None],
+    *,
+    needed_values: Sequence[str] = EVENT,
 ) -> Iterator[OpenedFile]:
-    """A file of rows. If it lacks a feature, it is read in the form of `find_earlier`, if it has all of that.
+    """A file of rows that hold `needed_values` besides features.
 
-    Raises InvalidInput, as the readers of `cli.file_rows.rows` and `cli.file_rows.parquet` do.
+    If it lacks a feature, it is read in the form of `find_earlier`, if it has all of that. Raises InvalidInput, as the
+    readers of `cli.file_rows.rows` and `cli.file_rows.parquet` do.
     """
     with open_source(file) as source:
         found = find_file_format(file, source, format)
         if found == "parquet":
             with open_content(source) as content, open_parquet(content) as parquet:
-                opened = _open_parquet(parquet, task, options, find_earlier)
+                opened = _open_parquet(parquet, task, options, find_earlier, needed_values)
                 yield replace(opened, notes=(*_note_compression(source), *opened.notes), digest=source.digest)
         else:
             opened = (
-                _open_csv(source, task, options, find_earlier)
+                _open_csv(source, task, options, find_earlier, needed_values)
                 if found == "csv"
-                else _open_ndjson(source, task, options)
+                else _open_ndjson(source, task, options, needed_values)
             )
             yield replace(opened, notes=(*_note_compression(source), *opened.notes), digest=source.digest)
 
@@ -78,34 +85,44 @@ def _note_compression(source: Source) -> tuple[str, ...]:
 
 
 def _open_parquet(
-    parquet: "pq.ParquetFile", task: Task, options: Options, find_earlier: Callable[[], Task | None]
+    parquet: "pq.ParquetFile",
+    task: Task,
+    options: Options,
+    find_earlier: Callable[[], Task | None],
+    needed_values: Sequence[str],
 ) -> OpenedFile:
     num_rows = parquet.metadata.num_rows
     try:
-        columns = match_parquet(parquet, task, options)
+        columns = match_parquet(parquet, task, options, needed_values)
     except InvalidInput as error:
         task = _earlier_or_raise(find_earlier, error)
-        columns = match_parquet(parquet, task, options)
+        columns = match_parquet(parquet, task, options, needed_values)
     rows = read_events(parquet, columns, task, options)
     notes = (f"Parquet of {num_rows:,} rows.", *columns.notes)
     found = OpenedFile("parquet", task, rows, notes, num_rows, _unchanged, _none_equal)
     return replace(found, has_row_ids=columns.has_row_ids)
 
 
-def _open_csv(source: Source, task: Task, options: Options, find_earlier: Callable[[], Task | None]) -> OpenedFile:
+def _open_csv(
+    source: Source,
+    task: Task,
+    options: Options,
+    find_earlier: Callable[[], Task | None],
+    needed_values: Sequence[str],
+) -> OpenedFile:
     table = guard(source, look_into, source.open, options)
     try:
-        reader = make_reader(table, task, options)
+        reader = make_reader(table, task, options, needed_values)
     except InvalidInput as error:
         task = _earlier_or_raise(find_earlier, error)
-        reader = make_reader(table, task, options)
+        reader = make_reader(table, task, options, needed_values)
     rows = _guard_rows(source, read_rows(source.open(), table, reader))
     notes = (*table.notes, *reader.notes)
     found = OpenedFile("csv", task, rows, notes, source.length, source.tell, lambda: reader.num_equal)
     return replace(found, has_row_ids=reader.columns.has_row_ids)
 
 
-def _open_ndjson(source: Source, task: Task, options: Options) -> OpenedFile:
+def _open_ndjson(source: Source, task: Task, options: Options, needed_values: Sequence[str]) -> OpenedFile:
     encoding = options.encoding
     names = guard(source, find_flat_names, _as_utf8(source, encoding), task)
     has_row_ids = False
@@ -114,7 +131,7 @@ def _open_ndjson(source: Source, task: Task, options: Options) -> OpenedFile:
         notes: tuple[str, ...] = ()
         found = read_ndjson(_as_utf8(source, encoding))
     else:
-        columns = match_columns(names, task, options)
+        columns = match_columns(names, task, options, needed_values)
         has_row_ids = columns.has_row_ids
         notes = ("Lines hold rows without features: their keys are read as columns.", *columns.notes)
         sample = guard(source, lambda: list(islice(_as_utf8(source, encoding), NUM_SAMPLE_LINES)))

@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from cli.file_rows.columns import Columns, match_columns
+from cli.file_rows.columns import EVENT, Columns, match_columns
 from cli.file_rows.rows import LABEL, Read, Row, RowReader, Unreadable, compile_reader
 from cli.reading.numbers import find_style, settle_styles
 from cli.reading.options import DEFAULTS, Options
@@ -58,11 +58,13 @@ def read_parquet(opened: "pq.ParquetFile", task: Task, options: Options = DEFAUL
     yield from read_events(opened, match_parquet(opened, task, options), task, options)
 
 
-def match_parquet(opened: "pq.ParquetFile", task: Task, options: Options) -> Columns:
+def match_parquet(
+    opened: "pq.ParquetFile", task: Task, options: Options, needed_values: Sequence[str] = EVENT
+) -> Columns:
     """The columns of a file. Raises InvalidInput as `read_parquet`."""
     names = opened.schema_arrow.names
     refuse_twice(names, find_dropped(names, options))
-    columns = match_columns(names, task, options)
+    columns = match_columns(names, task, options, needed_values)
     faults = [
         Fault(names[place], reason)
         for place, use in find_uses(columns, task).items()
@@ -160,7 +162,7 @@ def make_typed_reader(columns: Columns, task: Task, options: Options, values: Se
     """The reader of typed rows: texts are read as in CSV, other values are taken."""
     numeric = {feature.name for feature in task.numbers if feature.kind != "boolean"}
     written = {name: _texts(values[place]) for name, place in columns.features if name in numeric}
-    if not task.is_classification:
+    if columns.label is not None and not task.is_classification:
         written[LABEL] = _texts(values[columns.label])
     styles = settle_styles({name: find_style(texts, options.decimal) for name, texts in written.items()})
     reader = compile_reader(columns, task, options, styles, [_texts(values[place]) for place in columns.at[:1]])
@@ -196,7 +198,8 @@ def find_uses(columns: Columns, task: Task) -> Mapping[int, Use]:
     """The places of the columns to read, each with its use."""
     numeric = {feature.name for feature in task.features if is_numeric(feature.kind)}
     uses: dict[int, Use] = {place: "number" if name in numeric else "text" for name, place in columns.features}
-    uses[columns.label] = "text" if task.is_classification else "number"
+    if columns.label is not None:
+        uses[columns.label] = "text" if task.is_classification else "number"
     uses.update(dict.fromkeys(columns.id_from, "id"))
     if columns.event_id is not None:
         uses[columns.event_id] = "id"

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from cli.file_rows.columns import REASON, Columns, match_columns
+from cli.file_rows.columns import EVENT, REASON, Columns, match_columns
 from cli.reading.csv_lines import Broken
 from cli.reading.dialects import is_broken, name_encoding
 from cli.reading.moments import MomentReader, find_order, has_dots
@@ -108,10 +108,11 @@ class RowReader:
             event["event_id"] = self.event_id(cells[columns.event_id])
         elif columns.id_from:
             event["event_id"] = self._join_id(cells)
-        at = cells[columns.at[0]] if len(columns.at) == 1 else _join(cells, columns.at)
-        event["at"] = self.moment(at)
+        if columns.at:
+            event["at"] = self.moment(_join(cells, columns.at))
         event["features"] = {name: read(cells[place]) for name, place, read in self.features}
-        event["label"] = self.label(cells[columns.label])
+        if columns.label is not None:
+            event["label"] = self.label(cells[columns.label])
         if columns.known_at is not None and (known_at := cells[columns.known_at]) not in ("", None):
             event["known_at"] = self.moment(known_at)
         return event
@@ -137,12 +138,13 @@ class RowReader:
             event["event_id"] = attempt("event_id", self.event_id, cells[columns.event_id])
         elif columns.id_from:
             event["event_id"] = attempt("event_id", self._join_id, cells)
-        at = cells[columns.at[0]] if len(columns.at) == 1 else _join(cells, columns.at)
-        event["at"] = attempt("at", self.moment, at)
+        if columns.at:
+            event["at"] = attempt("at", self.moment, _join(cells, columns.at))
         event["features"] = {
             name: attempt(f"features.{name}", read, cells[place]) for name, place, read in self.features
         }
-        event["label"] = attempt("label", self.label, cells[columns.label])
+        if columns.label is not None:
+            event["label"] = attempt("label", self.label, cells[columns.label])
         if columns.known_at is not None and (known_at := cells[columns.known_at]) not in ("", None):
             event["known_at"] = attempt("known_at", self.moment, known_at)
         return event, tuple(faults), is_sent
@@ -175,14 +177,14 @@ def read_csv(stream: BinaryIO, task: Task, options: Options = DEFAULTS) -> Itera
     yield from read_rows(rewind(), table, reader)
 
 
-def make_reader(table: CsvTable, task: Task, options: Options) -> RowReader:
+def make_reader(table: CsvTable, task: Task, options: Options, needed_values: Sequence[str] = EVENT) -> RowReader:
     """The reader of a table's rows. Raises InvalidInput if a needed column is missing."""
-    columns = match_columns(table.names, task, options)
+    columns = match_columns(table.names, task, options, needed_values)
     numeric = {feature.name for feature in task.numbers if feature.kind != "boolean"}
     styles = {
         name: find_style(table.column(place), options.decimal) for name, place in columns.features if name in numeric
     }
-    if not task.is_classification:
+    if columns.label is not None and not task.is_classification:
         styles[LABEL] = find_style(table.column(columns.label), options.decimal)
     styles = settle_styles(styles)
     moments = [table.column(place) for place in columns.at[:1]]
@@ -318,8 +320,10 @@ def _unchanged(cell: Any) -> Any:
     return cell
 
 
-def _join(cells: Sequence[Any], places: Sequence[int]) -> str:
-    """The cells of a date and a time as one moment."""
+def _join(cells: Sequence[Any], places: Sequence[int]) -> Any:
+    """The cell of a moment, or those of a date and a time as one."""
+    if len(places) == 1:
+        return cells[places[0]]
     return " ".join(str(cells[place]).strip() for place in places)
 
 

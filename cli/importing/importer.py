@@ -1,7 +1,7 @@
 """The import of a file: events go to the API in batches, over a few connections at once, and outcomes are counted.
 
 Answers are processed in the order of the file. So one number says how far an import has come
-(`cli.importing.bookmark`), and refused rows keep the order of the file (`cli.importing.rejects`).
+(`cli.importing.bookmark`), and refused rows keep the order of the file (`cli.file_rows.rejects`).
 """
 
 import time
@@ -17,17 +17,17 @@ from typing import Any
 import httpx
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.client.api import ask, open_api
+from cli.client.output import row_progress
 from cli.file_rows.checks import batches, check_rows
 from cli.file_rows.formats import Format
 from cli.file_rows.opened_file import OpenedFile, open_rows
 from cli.file_rows.reasons import Reason, Refused, add_reasons, find_refused_rows
+from cli.file_rows.rejects import append_rejects, cut_rejects, name_rejects
 from cli.file_rows.rows import Row, encode_row
 from cli.importing.bookmark import Bookmark, Source, describe_source, name_bookmark, read_bookmark, write_bookmark
 from cli.importing.earlier import MAX_SOURCE, are_stored, explain_conflicts, find_earlier, take_conflicts
-from cli.importing.rejects import append_rejects, cut_rejects, name_rejects
 from cli.reading.options import Options
 from cli.reading.sources import is_pipe, name_of
 from contracts.errors import MorrowError
@@ -89,7 +89,7 @@ def import_events(
     """
     place = None if is_pipe(file) else name_bookmark(file, folder)
     began = time.monotonic()
-    with open_api(url) as api, _open(api, task_name, file, format, options) as opened, _bar() as progress:
+    with open_api(url) as api, _open(api, task_name, file, format, options) as opened, row_progress() as progress:
         rejects = name_rejects(Path(name_of(file)), folder, is_csv=opened.format == "csv")
         mark = _find_open_mark(api, progress.console, place, url=url, task=task_name, file=file)
         digest = opened.digest()
@@ -314,15 +314,4 @@ def _advance(
         counts=dict(counts),
         rejects_bytes=rejects_bytes,
         reasons=add_reasons(mark.reasons, refused),
-    )
-
-
-def _bar() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[rows]:,} rows"),
-        TextColumn("{task.fields[rate]:,.0f} rows/s"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
     )

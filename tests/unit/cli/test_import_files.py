@@ -17,9 +17,9 @@ import pytest
 from cli.file_rows.formats import choose_format
 from cli.file_rows.parquet import open_parquet, read_parquet
 from cli.file_rows.reasons import Refused, add_reasons, find_refused_rows
+from cli.file_rows.rejects import append_rejects, cut_rejects, name_rejects
 from cli.file_rows.rows import Row, encode_row, read_csv, read_ndjson
 from cli.importing.bookmark import Bookmark, describe_source, read_bookmark, write_bookmark
-from cli.importing.rejects import append_rejects, cut_rejects, name_rejects
 from cli.reading.sources import open_source
 from contracts.errors import Fault, InvalidInput, Unavailable
 from tests.unit.cli.test_import_rows import CLASSIFICATION, HEADER, REGRESSION

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from cli.file_rows.reasons import Reason, say_place
+from cli.file_rows.rejects import name_rejects
 from cli.importing.importer import Imported
 from cli.importing.outcome import print_imported
-from cli.importing.rejects import name_rejects
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,55 @@
+"""How far the answers to a file have come, so that the same command goes on instead of asking again."""
+
+from pathlib import Path
+
+import msgspec
+
+from cli.file_rows.reasons import Reason
+from contracts.errors import Unavailable
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What is asked, and where. A bookmark of anything else is not used."""
+
+    url: str
+    task: str
+    digest: str | None
+    options: str
+    at: str | None
+    coverage: float | None
+
+
+class Bookmark(msgspec.Struct, frozen=True):
+    """The first `num_rows` rows are done; `num_bytes` of answers and `rejects_bytes` of rejects belong to them."""
+
+    asked: Asked
+    num_rows: int = 0
+    num_answered: int = 0
+    num_bytes: int = 0
+    rejects_bytes: int = 0
+    versions: tuple[str, ...] = ()
+    reasons: dict[str, Reason] = {}
+
+
+def name_bookmark(answers: Path) -> Path:
+    """The path of the bookmark, which exists until all rows are answered."""
+    return answers.with_name(f"{answers.name}.bookmark")
+
+
+def read_bookmark(path: Path, asked: Asked) -> Bookmark:
+    """The bookmark of an earlier command that asked the same, else one at the beginning."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Bookmark)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return Bookmark(asked)
+    return found if found.asked == asked and asked.digest is not None else Bookmark(asked)
+
+
+def write_bookmark(path: Path, bookmark: Bookmark) -> None:
+    """Replace the bookmark in one step. Raises Unavailable if the folder cannot be written to."""
+    new = path.with_name(f"{path.name}.new")
+    try:
+        new.write_bytes(msgspec.json.encode(bookmark))
+        new.replace(path)
+    except OSError as error:
+        raise Unavailable(f"{path.parent} cannot be written to: {error.strerror}.") from error

@@ -1,0 +1,42 @@
+"""What `morrow predict` says at its end: how many rows are answered, by which versions, and why others are not."""
+
+from rich.console import Console
+
+from cli.predicting.predictor import Predicted
+from contracts.shown import say_count
+
+NUM_REASONS_SHOWN = 10
+
+
+def describe_predicted(predicted: Predicted) -> dict[str, object]:
+    """The facts, for programs."""
+    return {
+        "num_rows": predicted.num_rows,
+        "num_before": predicted.num_before,
+        "answered": predicted.num_answered,
+        "refused": predicted.num_rows - predicted.num_answered,
+        "seconds": round(predicted.seconds, 3),
+        "answers": str(predicted.answers),
+        "rejects": None if predicted.rejects is None else str(predicted.rejects),
+        "versions": list(predicted.versions),
+        "notes": list(predicted.notes),
+        "reasons": [
+            {"field": one.field, "reason": one.reason, "count": one.count, "example": one.example, "place": one.place}
+            for one in predicted.reasons
+        ],
+    }
+
+
+def print_predicted(predicted: Predicted) -> None:
+    """Print the same for people."""
+    console = Console(highlight=False, soft_wrap=True)
+    answered, refused = predicted.num_answered, predicted.num_rows - predicted.num_answered
+    by = f" by version {' and '.join(predicted.versions)}" if predicted.versions else ""
+    console.print(f"{say_count(answered, 'row')} answered{by}, {refused:,} refused, in {predicted.seconds:.1f} s.")
+    for reason in predicted.reasons[:NUM_REASONS_SHOWN]:
+        console.print(reason.describe(), markup=False, style="red")
+    if len(predicted.reasons) > NUM_REASONS_SHOWN:
+        console.print(f"… and {len(predicted.reasons) - NUM_REASONS_SHOWN} other reasons.", style="red")
+    console.print(f"The answers are in {predicted.answers}.", markup=False)
+    if predicted.rejects is not None:
+        console.print(f"The refused rows are in {predicted.rejects}, with the reasons.", markup=False)
