@@ -61,7 +61,7 @@ An error that only one package raises is in the `errors` module of that package.
 `service.web.problems` gives each its problem type and status.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -105,10 +105,14 @@ class OutsideHorizon(InvalidInput):
         task: str,
         bounds: tuple[str, str],
         gaps: Sequence[tuple[int, int]] = (),
+        say: Callable[[int], str] = str,
     ) -> None:
-        """All moments in microseconds; a gap is its begin and its end. `bounds` are both ends of the range in words."""
+        """All moments in microseconds; a gap is its begin and its end. `bounds` are both ends of the range in words.
+
+        `say` writes a moment in words.
+        """
         self.at, self.valid_from, self.valid_until, self.version = at, valid_from, valid_until, version
-        self._task, self._bounds, self._gaps = task, bounds, gaps
+        self._task, self._bounds, self._gaps, self._say = task, bounds, gaps, say
         self.gap = self._find_gap(at)
         self.side: Literal["before", "beyond", "between"] = (
             "before" if at < valid_from else "beyond" if self.gap is None else "between"
@@ -121,12 +125,14 @@ class OutsideHorizon(InvalidInput):
         if at < self.valid_from:
             side = f"before the first row of training of version {self.version}, which is of {first}"
             remedy = "ask for a later moment, or import earlier events"
-        elif self._find_gap(at) is None:
+        elif (gap := self._find_gap(at)) is None:
             side = f"beyond the validated horizon of version {self.version}, which ends at {last}"
             remedy = "ask for an earlier moment, or store newer events"
         else:
             side = f"in a long gap between the rows of training of version {self.version}"
-            remedy = "ask for a moment outside of it, or import events of that time"
+            begin, end = map(self._say, gap)
+            outside = f"ask for a moment outside of it, before {begin} or from {end} on"
+            remedy = f"{outside}, or import events of that time"
         return f"is {side}: {remedy} and run `morrow cycle {self._task}`"
 
     def _find_gap(self, at: int) -> tuple[int, int] | None:

@@ -12,6 +12,7 @@ from cli.file_rows.rows import Row
 from contracts.errors import Fault
 from contracts.missing import INSTEAD_OF_NUMBERS
 from contracts.shown import MAX_SHOWN
+from service.validation.values import NEEDS_OPTIONAL
 
 # Values inside a reason, which differ from row to row.
 _VALUES = re.compile(r"(?<=UTF-8: )[0-9a-f ]+|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+(?:[.,:]\d+)*")
@@ -53,8 +54,7 @@ class Reason(msgspec.Struct, frozen=True):
     @property
     def _remedy(self) -> str:
         """The option that makes a value a missing one, if it looks like one."""
-        text = (self.value or "").strip("'")
-        return f"; if that means a missing value: --missing {text}" if text.lower() in INSTEAD_OF_NUMBERS else ""
+        return _say_missing((self.value or "").strip("'"), self.reason)
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,24 @@ class Refused:
     def sentence(self) -> str:
         """The faults in one line."""
         faults = "; ".join(
-            fault.reason if fault.field == "event_id" and fault.reason == CONFLICT else f"{fault.field}: {fault.reason}"
+            fault.reason if fault.field == "event_id" and fault.reason == CONFLICT else self._say(fault)
             for fault in self.faults
         )
         return say_place(self.event_id or NO_ID, faults, self.row.place)
+
+    def _say(self, fault: Fault) -> str:
+        value = (_find_value(self.row, fault.field) or "").strip("'")
+        remedy = _say_missing(value, fault.reason)
+        said = fault.reason.partition(": send null")[0] if remedy else fault.reason
+        return f"{fault.field}: {said}{remedy}"
+
+
+def _say_missing(text: str, reason: str) -> str:
+    """The option that makes a text a missing value, if it looks like one."""
+    if text.lower() not in INSTEAD_OF_NUMBERS:
+        return ""
+    also = ", and optional = true in the task" if reason.endswith(NEEDS_OPTIONAL) else ""
+    return f"; if that means a missing value: --missing {text}{also}"
 
 
 def say_place(event_id: str, said: str, place: str | None) -> str:

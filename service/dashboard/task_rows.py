@@ -129,7 +129,9 @@ def find_time_left(forecaster: Forecaster, at: int) -> TimeLeft:
     whole, left = forecaster.valid_until - forecaster.manifest.cutoff, forecaster.valid_until - at
     if left < 0:
         return TimeLeft(0.0, f"ended {say_length(-left)} ago")
-    return TimeLeft(round(min(100.0, 100 * left / whole), 1) if whole > 0 else 0.0, f"{say_length(left)} left")
+    return TimeLeft(
+        round(min(100.0, 100 * left / whole), 1) if whole > 0 else 0.0, f"{say_length(left, at_most=True)} left"
+    )
 
 
 def draw_sparkline(errors: Sequence[tuple[int, float]], expected: float | None) -> Sparkline | None:

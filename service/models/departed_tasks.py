@@ -36,6 +36,8 @@ def explain_absence(name: str, departures: Departures, served: Sequence[str]) ->
         return TaskArchived(name)
     if name in departures.renamed:
         return TaskRenamed(name, departures.renamed[name])
+    if name in departures.deleted:
+        return NotFound(f"There is no task named {name!r}: it was deleted. GET /tasks/{name} says when and by whom.")
     return NotFound(say_no_task(name, served))
 
 

@@ -238,6 +238,7 @@ class LoadedForecaster(Forecaster):
             task=self.task.name,
             bounds=(format_moment(self.manifest.trained_from), self._bounds[1]),
             gaps=self._gaps,
+            say=format_moment,
         )
         error.faults = tuple(Fault(at_field.format(place), error.reason(moments[place])) for place in outside)
         raise error

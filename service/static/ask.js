@@ -39,15 +39,23 @@ const saySpan = (step) => {
   return minutes === 1440 ? "once a day, at the same time" : `every ${minutes / 1440} days, at the same time`;
 };
 
+// A number with a decimal comma, unless the comma may stand between thousands. The API says what is wrong with others.
+export function readNumber(text) {
+  const trimmed = text.trim();
+  if (/^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(trimmed)) return Number(trimmed);
+  const hasDecimalComma = /^[-+]?\d+,\d+$/.test(trimmed) && !/^[-+]?[1-9]\d{0,2},\d{3}$/.test(trimmed);
+  return hasDecimalComma ? Number(trimmed.replace(",", ".")) : trimmed;
+}
+
 function readValue({ value, dataset: { kind } }) {
   if (kind === "boolean") return value === "true";
-  return kind === "category" ? value : Number(value);
+  return kind === "category" ? value : readNumber(value);
 }
 
 function readFeatures(form) {
   const features = {};
   for (const input of form.querySelectorAll("[data-feature]")) {
-    if (input.value === "") continue;
+    if (input.value.trim() === "") continue;
     features[input.dataset.feature] = readValue(input);
   }
   return features;
@@ -147,7 +155,8 @@ function sayRest(answer) {
 function show(target, { ok, document: found, step, note }) {
   target.replaceChildren();
   if (!ok) {
-    target.append(element("p", sayProblem(found), "bad"));
+    // The person typed one moment; the others follow from it.
+    target.append(element("p", sayProblem(found).replaceAll(/\bat\[\d+\]/g, "Moment").replaceAll(/\bfeatures\./g, ""), "bad"));
     return;
   }
   const [first] = found.answers;

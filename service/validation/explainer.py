@@ -5,7 +5,7 @@ least one fault here. The field of a feature is `features.<name>` in every query
 place: `rows[3].features.distance`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,9 +15,10 @@ from contracts.shown import say_count
 from contracts.task import Kind, Target, Task
 from contracts.truth import TRUTHS, spell_truth
 from service.validation.lossless_json import JsonObject
-from service.validation.names import MAX_FAULTS_PER_ROW, explain_body_names, explain_names
+from service.validation.names import MAX_FAULTS_PER_ROW, explain_body_names, explain_names, suggest_known
 from service.validation.question_decoder import AT_OF_MANY, AT_OF_QUERY
 from service.validation.values import (
+    NEEDS_OPTIONAL,
     NumberLiteral,
     is_in_calendar,
     is_missing,
@@ -159,15 +160,30 @@ class Explainer:
             faults.append(Fault(f"{prefix}features", f"is not a JSON object: write {{{written}}}"))
             return
         prefix += "features."
+        meant: Collection[str | None] = ()  # by other names
         if given.repeated or not given.keys() <= self.kinds.keys():
             faults += explain_names(given, (), self.kinds, "this task's features", prefix)
+            meant = suggest_known(given, (*self.kinds,)).values()
         for feature in self.task.features:
             field = prefix + feature.name
             value = given.get(feature.name)
             if value is not None:
-                _read(_READERS[feature.kind], value, field, faults)
-            elif not feature.optional:
+                read = _READERS[feature.kind]
+                _read(_without_remedy(read) if feature.optional else read, value, field, faults)
+            elif not feature.optional and (feature.name in given or feature.name not in meant):
                 faults.append(Fault(field, _NULL if feature.name in given else "is required"))
+
+
+def _without_remedy(read: Callable[[object], T]) -> Callable[[object], T]:
+    """The same for a feature that may be missing already."""
+
+    def read_optional(value: object) -> T:
+        try:
+            return read(value)
+        except ValueError as error:
+            raise ValueError(str(error).removesuffix(NEEDS_OPTIONAL)) from None
+
+    return read_optional
 
 
 def _read_query(value: str, kind: Kind | None) -> object:

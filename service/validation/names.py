@@ -20,23 +20,40 @@ def explain_names(
 
     An unknown name gets the known one that resembles it as a suggestion, or else a list of all.
     """
-    unknown = (name for name in given if name not in required and name not in optional)
     known = (*required, *optional)
+    meant = suggest_known(given, known)
     return [
-        # Only the first are compared with similar names, so that a body of many unknown ones takes no longer.
         *(
             Fault(
                 prefix + printable(name),
-                f"is not one of {of}{_suggest(name, known, is_compared=place < NUM_SUGGESTED)}",
+                f"is not one of {of}{_suggest(name, known, near, is_compared=place < NUM_SUGGESTED)}",
             )
-            for place, name in enumerate(islice(unknown, MAX_FAULTS_PER_ROW // 2))
+            for place, (name, near) in enumerate(meant.items())
         ),
         *(
             Fault(prefix + printable(name), "is given more than once")
             for name in given.repeated[: MAX_FAULTS_PER_ROW // 2]
         ),
-        *(Fault(prefix + name, "is required") for name in required if name not in given),
+        *(Fault(prefix + name, "is required") for name in required if name not in given and name not in meant.values()),
     ]
+
+
+def suggest_known(given: JsonObject, known: tuple[str, ...]) -> dict[str, str | None]:
+    """The first unknown names, each with the known one that was likely meant, or None.
+
+    Only few are compared with similar names, so that a body of many unknown ones takes no longer.
+    """
+    known_names = frozenset(known)
+    unknown = islice((name for name in given if name not in known_names), MAX_FAULTS_PER_ROW // 2)
+    found: dict[str, str | None] = {}
+    for place, name in enumerate(unknown):
+        if name in NAMES:  # a parameter of the query string, which is told its place
+            found[name] = None
+        elif place < NUM_SUGGESTED:
+            found[name] = find_near(printable(name), known)
+        else:
+            found[name] = find_same(printable(name), known)
+    return found
 
 
 def explain_body_names(
@@ -51,14 +68,10 @@ def explain_body_names(
     ]
 
 
-def _suggest(name: str, known: tuple[str, ...], *, is_compared: bool) -> str:
-    if name in NAMES:
-        return ""  # a parameter of the query string, which is told its place
-    if not is_compared:
-        same = find_same(printable(name), known)
-        return "" if same is None else f": write {same}"
-    near = find_near(printable(name), known)
-    return f": {list_names(known)}" if near is None else f": write {near}"
+def _suggest(name: str, known: tuple[str, ...], near: str | None, *, is_compared: bool) -> str:
+    if near is not None:
+        return f": write {near}"
+    return f": {list_names(known)}" if is_compared and name not in NAMES else ""
 
 
 def only_task(names: tuple[str, ...]) -> str:

@@ -27,12 +27,17 @@ Number = (
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+# Thousands in groups of three, and a decimal mark, as people write them; either mark alone may be both.
 _WITH_COMMA = re.compile(r"[+-]?[0-9]{1,17},[0-9]{1,17}")
+_EITHER = re.compile(r"[+-]?[1-9][0-9]{0,2}[,][0-9]{3}")
+_GROUPED = re.compile(r"[+-]?[0-9]{1,3}(?:(?:\.[0-9]{3}){1,5}(,[0-9]{1,17})?|(?:,[0-9]{3}){1,5}(\.[0-9]{1,17})?)")
 _INTEGER = re.compile(r"-?[0-9]+")
 _PRINTABLE = re.compile(PRINTABLE)
 # How libraries for data frames spell a missing or infinite value.
 _MISSING_OR_INFINITE = MISSING | INFINITE | {"none"}
-_REMEDY_FOR_MISSING = "send null for a missing value, or leave it out; the feature needs optional = true"
+# The end of a remedy, which a feature that is optional already does not need.
+NEEDS_OPTIONAL = "; the feature needs optional = true"
+_REMEDY_FOR_MISSING = f"send null for a missing value, or leave it out{NEEDS_OPTIONAL}"
 _REPR_OF_NUMPY = re.compile(r"(np|numpy)\.")
 FIRST_MICRO = to_micros(EPOCH.replace(year=1))
 LAST_MICRO = to_micros(EPOCH.replace(year=9999, month=12, day=31, hour=23, minute=59, second=59)) + 999_999
@@ -79,9 +84,21 @@ def _why_not_a_number(literal: str) -> str:
         return f"is {literal}, which is no number: {_REMEDY_FOR_MISSING}"
     if " " in literal:
         return "holds a space, which a number cannot hold (a + in a query string arrives as a space)"
+    return _say_marks(literal) or "is not a finite decimal number, such as -1.5 or 2e3"
+
+
+def _say_marks(literal: str) -> str | None:
+    """What is wrong with a number that has a decimal comma, or marks between thousands; None if it has neither."""
+    if _EITHER.fullmatch(literal):
+        either = f"{literal.replace(',', '.')} if it is a decimal mark, {literal.replace(',', '')} if not"
+        return f"is {literal}, with a comma: write {either}"
     if _WITH_COMMA.fullmatch(literal):
         return f"is {literal}, with a comma: write a point, as in {literal.replace(',', '.')}"
-    return "is not a finite decimal number, such as -1.5 or 2e3"
+    if (found := _GROUPED.fullmatch(literal)) is not None:
+        thousands = "." if "." in literal and (found[1] is not None or literal.count(".") > 1) else ","
+        plain = literal.replace(thousands, "").replace(",", ".")
+        return f"is {literal}, with marks between thousands: write {plain}"
+    return None
 
 
 def json_number(value: object) -> float:
@@ -166,6 +183,8 @@ def _hint(value: object) -> str:
         return ""
     if value.lower().lstrip("+-") in _MISSING_OR_INFINITE:
         return f": {_REMEDY_FOR_MISSING}"
+    if (marks := _say_marks(value)) is not None:
+        return f": it {marks}"
     if _REPR_OF_NUMPY.match(value):
         return ": convert values of NumPy with .item() before they are encoded"
     return ": write it without quotation marks" if _NUMBER.fullmatch(value) else ""

@@ -30,6 +30,8 @@ from service.web.html import accepts_html, answer_page, is_page
 from service.web.problems import HTTP_KINDS, KINDS, PROBLEM, Kind, ProblemResponse, write_problem
 
 MAX_FAULTS = 100
+# Faults that a sentence names.
+MAX_NAMED = 5
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +44,9 @@ def problem_of(error: MorrowError) -> ProblemResponse:
     detail = str(error)
     if isinstance(error, InvalidInput):
         more |= {"errors": error.faults[:MAX_FAULTS], "num_errors": len(error.faults)}
-        detail = "; ".join(f"{fault.field}: {fault.reason}" for fault in error.faults[:5])
+        detail = "; ".join(f"{fault.field}: {fault.reason}" for fault in error.faults[:MAX_NAMED])
+        if len(error.faults) > MAX_NAMED:
+            detail += f"; and {len(error.faults) - MAX_NAMED} more"
     if isinstance(error, OutsideHorizon):
         more |= {
             "side": error.side,

@@ -81,9 +81,13 @@ def say_distance(moment: int | str, now: int) -> str:
     return f"in {say_length(micros - now)}" if micros > now else f"{say_length(now - micros)} ago"
 
 
-def say_length(micros: int) -> str:
-    """A duration, rounded, in the largest unit of which that makes two or more; below, one minute."""
-    lengths = ((name, round(micros / (seconds * 1_000_000)), most) for name, seconds, most in _UNITS)
+def say_length(micros: int, *, at_most: bool = False) -> str:
+    """A duration, rounded, in the largest unit of which that makes two or more; below, one minute.
+
+    `at_most` rounds down: what is left of a time must not look longer than it is.
+    """
+    whole = math.floor if at_most else round
+    lengths = ((name, whole(micros / (seconds * 1_000_000)), most) for name, seconds, most in _UNITS)
     name, number = next((name, number) for name, number, most in lengths if number < most)
     return f"{number:,} {name}s" if number > 1 else "1 minute"
 

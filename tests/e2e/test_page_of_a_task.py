@@ -156,6 +156,31 @@ def test_the_form_is_folded_and_filled_with_the_newest_event(
         expect(page.locator("#answer")).to_contain_text("valid until")
 
 
+def test_numbers_may_be_typed_with_a_comma_and_a_refusal_names_what_was_typed(
+    browser: Browser, database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    fill(engine, define(engine, "flights", now), tmp_path, now)
+    with api(database_url, tmp_path) as url:
+        page = watch(browser).open(f"{url}/pages/flights")
+        page.get_by_text("Ask for a prediction").click()
+        distance, answer = page.locator("#ask-distance"), page.locator("#answer")
+        for typed, told in (
+            ("1400,5", "valid until"),
+            (" 1400.5 ", "valid until"),
+            ("1,210", "distance: is a string, not a number: it is 1,210, with a comma: write 1.210 if it is a decimal"),
+            ("1.210,00", "it is 1.210,00, with marks between thousands: write 1210.00"),
+        ):
+            distance.fill(typed)
+            page.get_by_role("button", name="Predict").click()
+            expect(answer).to_contain_text(told)
+        distance.fill("1400")
+        page.locator("#ask-at").fill("1990-01-01T00:00:00")
+        page.get_by_role("button", name="Predict").click()
+        expect(answer).to_contain_text("Moment")
+        expect(answer).not_to_contain_text("at[0]")
+
+
 def test_a_path_meets_all_phases_of_a_day_or_always_the_same_one(
     browser: Browser, database_url: str, engine: Engine, tmp_path: Path
 ) -> None:

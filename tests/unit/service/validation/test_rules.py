@@ -88,8 +88,9 @@ def test_a_moment_gets_one_verdict_from_all_entrances(text: str) -> None:
     ],
 )
 def test_a_number_that_no_float_holds_is_refused_with_its_field(literal: str, reason: str) -> None:
-    for name in ("distance", "wind"):
-        assert only_verdict(**{name: literal}) == (Fault(f"features.{name}", reason),)
+    assert only_verdict(distance=literal) == (Fault("features.distance", reason),)
+    without_remedy = reason.removesuffix("; the feature needs optional = true")
+    assert only_verdict(wind=literal) == (Fault("features.wind", without_remedy),), "wind is optional already"
 
 
 @pytest.mark.parametrize(
@@ -126,14 +127,17 @@ def test_only_an_optional_feature_may_be_absent_or_null_and_both_mean_missing() 
     assert only_verdict(**{"class": '""'}) == (Fault("features.class", "is empty"),)
 
 
-def test_a_misspelled_feature_is_named_beside_the_missing_one() -> None:
-    pairs = [("at", AT), ("carrier", "UA"), ("Distance", "1400")]
+def test_a_misspelled_feature_is_one_fault_and_a_missing_one_another() -> None:
+    pairs = [("at", AT), ("Distance", "1400")]
     with pytest.raises(InvalidInput) as caught:
         RULES.read_query(pairs)
     assert caught.value.faults == (
         Fault("features.Distance", "is not one of this task's features: write distance"),
-        Fault("features.distance", "is required"),
+        Fault("features.carrier", "is required"),
     )
+    refusal = read_one(RULES, b'{"event_id": "a", "At": "2026-01-01T00:00:00Z", "features": {}, "label": "late"}')
+    assert isinstance(refusal, Refusal)
+    assert [fault.field for fault in refusal.faults] == ["At", "features.carrier", "features.distance"]
 
 
 def test_an_unknown_feature_is_told_the_near_one_or_all() -> None:
@@ -161,6 +165,24 @@ def test_a_decimal_comma_gets_a_point() -> None:
     with pytest.raises(InvalidInput) as caught:
         RULES.read_query([("at", AT), ("carrier", "UA"), ("distance", "3,5")])
     assert caught.value.faults == (Fault("features.distance", "is 3,5, with a comma: write a point, as in 3.5"),)
+
+
+@pytest.mark.parametrize(
+    ("written", "remedy"),
+    [
+        ("1.210,00", "with marks between thousands: write 1210.00"),
+        ("1,210.00", "with marks between thousands: write 1210.00"),
+        ("-12.345.678", "with marks between thousands: write -12345678"),
+        ("12,345,678.5", "with marks between thousands: write 12345678.5"),
+        ("1,210", "with a comma: write 1.210 if it is a decimal mark, 1210 if not"),
+        ("1210,5", "with a comma: write a point, as in 1210.5"),
+    ],
+)
+def test_a_number_as_people_write_it_is_told_its_plain_form(written: str, remedy: str) -> None:
+    assert get_verdict(distance=written) == (Fault("features.distance", f"is {written}, {remedy}"),)
+    for verdict in (post_verdict, event_verdict):
+        told = f"is a string, not a number: it is {written}, {remedy}"
+        assert verdict(distance=json.dumps(written)) == (Fault("features.distance", told),)
 
 
 def test_all_faults_of_a_row_are_reported_at_once() -> None:
