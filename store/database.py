@@ -211,6 +211,8 @@ rejected_events = Table(
     Column("event_id", Text),
     Column("reason", Text, nullable=False),
     Column("payload", Text, nullable=False),
+    # The import that the row came with, if it came with one.
+    Column("import_id", BigInteger),
     _moments("received_at"),
     Index("rejected_events_task_id_received_at_idx", "task_id", "received_at"),
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 
-from sqlalchemy import ColumnElement, Connection, TextClause, func, select, text
+from sqlalchemy import ColumnElement, Connection, TextClause, exists, func, not_, or_, select, text
 
 from contracts.clock import MICROSECOND, format_moment, from_micros, to_micros
 from contracts.quality.skill import Skill
@@ -25,7 +25,7 @@ from service.models.model_skills import find_part, read_skills
 from service.models.stored_states import read_readable_state
 from service.models.task_state import TaskState
 from store.cycles.ledger import Cycle, list_readable_cycles
-from store.database import rejected_events
+from store.database import events, imports, rejected_events
 from store.error_cells import Mark, find_newest_origin, read_marks
 from store.events.columns import find_newest
 from store.events.sample import read_sample
@@ -41,6 +41,8 @@ NUM_REASONS = 10
 MAX_COUNTED = 500_000
 # The most refused rows that are compared with each other.
 _MAX_COMPARED = 100_000
+# How imports name a pipe, which holds something else each time.
+PIPE = "stdin"
 # The most categories of one feature that the form offers.
 _MAX_CATEGORIES = 100
 _SHOWN_ACTIONS: tuple[Action, ...] = ("release", "rollback", "close", "reopen", "override")
@@ -103,12 +105,14 @@ class Intake:
     """Rows of a task by window, oldest first; the number of rows refused in the last day, and the commonest reasons.
 
     A row that is sent again counts again; `num_distinct` counts it once, and is None if too many rows were refused to
-    compare. `mistakes` are warnings about stored rows that look wrong.
+    compare. `num_settled` are others, which nobody need send again (`_is_settled`). `mistakes` are warnings about
+    stored rows that look wrong.
     """
 
     windows: Sequence[WindowCount]
     num_refused: int
     num_distinct: int | None
+    num_settled: int
     refused: Sequence[RefusedRows]
     mistakes: Sequence[str] = ()
 
@@ -181,10 +185,10 @@ def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
     clock, at = schema.task.clock, to_micros(now)
     newest = find_newest(connection, schema.task_id, before=at + clock.window)
     day_ago = now - timedelta(days=1)
-    num_refused, num_distinct = _count_refused(connection, schema, day_ago)
-    refused = _list_refused(connection, schema, day_ago)
+    num_refused, num_distinct, num_settled = _count_refused(connection, schema, day_ago)
+    refused = _list_refused(connection, schema, day_ago, with_settled=num_distinct is None)
     if newest is None:
-        return Intake((), num_refused, num_distinct, refused)
+        return Intake((), num_refused, num_distinct, num_settled, refused)
     rows = read_row_warnings(connection, schema, now)
     end = clock.window_start(newest)
     start = end - (NUM_EVENT_WINDOWS - 1) * clock.window
@@ -204,7 +208,7 @@ def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
         )
         for window in range(first, end + 1, clock.window)
     )
-    return Intake(windows, num_refused, num_distinct, refused, [*rows.mistakes, *rows.far])
+    return Intake(windows, num_refused, num_distinct, num_settled, refused, [*rows.mistakes, *rows.far])
 
 
 def count_requests(metrics: Metrics) -> list[RequestCount]:
@@ -241,19 +245,55 @@ def _or_none(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _count_refused(connection: Connection, schema: Schema, since: datetime) -> tuple[int, int | None]:
-    """All of them, and those that differ; None instead of the latter if they are too many to compare."""
+def _count_refused(connection: Connection, schema: Schema, since: datetime) -> tuple[int, int | None, int]:
+    """Those that are not settled, those of them that differ, and the settled ones.
+
+    If they are too many to compare, all of them, None and 0.
+    """
     count = connection.execute(select(func.count()).where(*_refused_since(schema, since))).scalar_one()
     if count > _MAX_COMPARED:
-        return count, None
-    distinct = select(func.count(func.md5(rejected_events.c.payload).distinct())).where(*_refused_since(schema, since))
-    return count, connection.execute(distinct).scalar_one()
+        return count, None, 0
+    digest = func.md5(rejected_events.c.payload)
+    open_rows = select(func.count(), func.count(digest.distinct())).where(
+        *_refused_since(schema, since), not_(_is_settled())
+    )
+    num_open, num_distinct = connection.execute(open_rows).one()
+    return num_open, num_distinct, count - num_open
 
 
-def _list_refused(connection: Connection, schema: Schema, since: datetime) -> list[RefusedRows]:
+def _is_settled() -> ColumnElement[bool]:
+    """Whether nobody need send a refused row again.
+
+    Its event was stored since, its import was retracted, or a later import of a file of that name has taken its place:
+    ids may be digests of rows, and a corrected row then has another one.
+    """
+    refused, later = rejected_events.c, imports.alias()
+    stored = exists().where(
+        events.c.task_id == refused.task_id,
+        events.c.event_id == refused.event_id,
+        events.c.received_at >= refused.received_at,
+    )
+    repeated = exists().where(
+        later.c.task_id == imports.c.task_id,
+        later.c.source == imports.c.source,
+        later.c.id > imports.c.id,
+        later.c.retracted_at.is_(None),
+        imports.c.source != PIPE,
+    )
+    withdrawn = exists().where(
+        imports.c.task_id == refused.task_id,
+        imports.c.id == refused.import_id,
+        or_(imports.c.retracted_at.is_not(None), repeated),
+    )
+    return or_(stored, withdrawn)
+
+
+def _list_refused(connection: Connection, schema: Schema, since: datetime, *, with_settled: bool) -> list[RefusedRows]:
     columns = rejected_events.c
     count = func.count().label("num_rows")
     reasons = select(func.max(columns.id).label("id"), count).where(*_refused_since(schema, since))
+    if not with_settled:
+        reasons = reasons.where(not_(_is_settled()))
     commonest = reasons.group_by(columns.reason).order_by(count.desc(), columns.reason).limit(NUM_REASONS).subquery()
     # A refused id may be as long as a body.
     event_id = func.left(columns.event_id, MAX_TEXT)

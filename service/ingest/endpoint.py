@@ -246,7 +246,8 @@ def _store_array(
         schemas = find(connection)
         validated = validate(schemas, read)
         refused = validated.refused
-        record_rejections(connection, schemas[0].task_id, [*map(rejection_of, refused.values())], received_at)
+        rejections = [*map(rejection_of, refused.values())]
+        record_rejections(connection, schemas[0].task_id, rejections, received_at, import_id)
         if atomic and refused:
             return {"rejected": len(refused)}, problem_of(InvalidInput(_locate(refused)))
         results = _append(connection, validated, received_at, atomic, import_id)
@@ -266,7 +267,8 @@ def _append_lines(
     def work(connection: Connection) -> list[RowResult]:
         schemas = find(connection)
         validated = validate(schemas, lambda rules: rules.read_lines([line for _, line in chunk]))
-        record_rejections(connection, schemas[0].task_id, [*map(rejection_of, validated.refused.values())], received_at)
+        rejections = [*map(rejection_of, validated.refused.values())]
+        record_rejections(connection, schemas[0].task_id, rejections, received_at, import_id)
         results = _append(connection, validated, received_at, False, import_id)
         return [
             msgspec.structs.replace(result, line=number) for (number, _), result in zip(chunk, results, strict=True)

@@ -244,9 +244,16 @@ _CORRECT = text(f"""
 
 
 def record_rejections(
-    connection: Connection, task_id: int, rejections: Sequence[Rejection], received_at: datetime
+    connection: Connection,
+    task_id: int,
+    rejections: Sequence[Rejection],
+    received_at: datetime,
+    import_id: int | None = None,
 ) -> None:
-    """Keep refused rows, except those of erased events; characters that PostgreSQL cannot hold are escaped."""
+    """Keep refused rows, except those of erased events; characters that PostgreSQL cannot hold are escaped.
+
+    They came with `import_id`, if it is given.
+    """
     event_ids = [None if one.event_id is None else _storable(one.event_id) for one in rejections]
     erased = _find_erased(connection, task_id, [event_id for event_id in event_ids if event_id is not None])
     kept = [
@@ -256,6 +263,7 @@ def record_rejections(
             "event_id": event_id,
             "reason": _storable(rejection.reason),
             "payload": _storable(rejection.payload),
+            "import_id": import_id,
         }
         for event_id, rejection in zip(event_ids, rejections, strict=True)
         if event_id not in erased
