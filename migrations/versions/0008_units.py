@@ -1,6 +1,11 @@
-"""Units: the parts of a cycle's fits that several processes carry out side by side.
+"""Units of cycles, and the imports of refused rows.
+
+**Units** are the parts of a cycle's fits that several processes carry out side by side.
 
 The previous release records none and claims none. It may delete a task that has some: they go with it.
+
+**Refused rows** know the import that they came with. So rows of an import that was retracted, or repeated with the file
+put right, no longer count as rows to send again. Rows of the previous release belong to none.
 """
 
 import sqlalchemy as sa
@@ -13,6 +18,7 @@ down_revision = "0007"
 
 def upgrade() -> None:
     _add_units()
+    _note_imports_of_refused_rows()
 
 
 def _add_units() -> None:
@@ -40,3 +46,7 @@ def _add_units() -> None:
     )
     op.create_index("units_cycle_id_digest_key", "units", ["cycle_id", "digest"], unique=True)
     op.create_index("units_requested_idx", "units", ["place", "id"], postgresql_where=sa.text("state = 'requested'"))
+
+
+def _note_imports_of_refused_rows() -> None:
+    op.add_column("rejected_events", sa.Column("import_id", sa.BigInteger))

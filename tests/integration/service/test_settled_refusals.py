@@ -76,7 +76,7 @@ async def test_a_later_import_of_the_same_file_settles_rows_whose_ids_were_diges
     name = schema.task.name
     first = await begin(client, name, "stdin" if source == "stdin" else "a.csv")
     lines = b'{"event_id": "row-1", "at": "2026-01-05T12:00:00Z", "label": "perhaps", "features": {}}\n'
-    given = {"task": name, "import": first}
+    given = {"task": name, "import": str(first)}
     ndjson = {"content-type": "application/x-ndjson"}
     (await client.post("/events", params=given, content=lines, headers=ndjson)).raise_for_status()
     assert (await counted(client, name)).startswith("1.")
