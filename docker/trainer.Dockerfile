@@ -1,13 +1,14 @@
 # The trainer. Build from the repository's root.
 #
 # On Linux the default index holds the CUDA build of torch, which runs on CPUs too. To get the much smaller CPU build, set
-# TORCH_INDEX to an index that holds it.
+# TORCH_INDEX to an index that holds it. EXTRA=ray adds what MORROW_EXECUTOR=ray needs.
 
 ARG PYTHON_IMAGE=python:3.12.13-slim-trixie
 
 # Dependencies come before Morrow itself: a change of our code leaves these layers unchanged.
 FROM ${PYTHON_IMAGE} AS build
 ARG TORCH_INDEX=""
+ARG EXTRA=""
 WORKDIR /source
 RUN python -m venv /opt/build \
     && /opt/build/bin/pip install --no-cache-dir uv==0.13.9 \
@@ -15,7 +16,8 @@ RUN python -m venv /opt/build \
 ENV UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1 UV_PYTHON=/opt/morrow/bin/python
 RUN /opt/build/bin/uv pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch==2.13.0
 COPY pyproject.toml constraints.txt ./
-RUN /opt/build/bin/uv pip install --constraint constraints.txt --requirement pyproject.toml --extra trainer --extra gbdt
+RUN /opt/build/bin/uv pip install --constraint constraints.txt --requirement pyproject.toml --extra trainer --extra gbdt \
+    ${EXTRA:+--extra "$EXTRA"}
 COPY README.md LICENSE ./
 COPY contracts contracts
 COPY store store

@@ -30,7 +30,7 @@ def _find_git_sha() -> str:
 
 
 ENCODED_MIB = 256
-_RAY_ADDRESS = re.compile(r"ray://[^\s/:@]+:\d{1,5}/?")
+_RAY_ADDRESS = re.compile(r"ray://(?:[\w.-]+|\[[\da-fA-F:.]+\]):(\d{1,5})/?")
 
 
 class TrainerSettings(SharedSettings):
@@ -115,7 +115,8 @@ class TrainerSettings(SharedSettings):
             if known.data.get("executor") == "ray":
                 raise ValueError("is not set, and MORROW_EXECUTOR=ray needs it: write ray://HOST:10001")
             return None
-        if not _RAY_ADDRESS.fullmatch(address):
+        found = _RAY_ADDRESS.fullmatch(address)
+        if found is None or not 0 < int(found[1]) < 2**16:
             raise ValueError("is no address of a Ray client server: write ray://HOST:10001")
         return address.rstrip("/")
 

@@ -195,6 +195,7 @@ def disconnect() -> None:
 def _connected(settings: TrainerSettings) -> Iterator[ModuleType]:
     """Ray's module, connected to the cluster for as long as this process has units for it. Raises RayAway."""
     os.environ.update(_ENVIRONMENT)
+    import grpc
     import ray
 
     logging.getLogger("ray").setLevel(logging.ERROR)
@@ -203,7 +204,7 @@ def _connected(settings: TrainerSettings) -> Iterator[ModuleType]:
     try:
         if not _is_connected(ray):
             ray.init(settings.ray_address, namespace="morrow", log_to_driver=False)
-    except (ConnectionError, RuntimeError, TimeoutError, ray.exceptions.RayError) as error:
+    except (OSError, RuntimeError, grpc.RpcError, ray.exceptions.RayError) as error:
         disconnect()
         raise RayAway(f"The Ray cluster at {settings.ray_address} does not answer: {_first_line(error)}.") from error
     try:
@@ -220,7 +221,12 @@ def _is_connected(ray: ModuleType) -> bool:
 
 @contextmanager
 def _translated(ray: ModuleType) -> Iterator[None]:
-    """Raises RayAway for what a lost head, node or worker brings, and CycleError for a mistake of the task itself."""
+    """Raises RayAway for what a lost head, node or worker brings, and CycleError for a mistake of the task itself.
+
+    A head that has replaced another one refuses its clients by an error of gRPC.
+    """
+    import grpc
+
     try:
         if not _is_connected(ray):
             raise RayAway("The connection to the Ray cluster is lost.")
@@ -230,7 +236,7 @@ def _translated(ray: ModuleType) -> Iterator[None]:
     except ray.exceptions.RayTaskError as error:
         log.error("unit.failed", reason=str(error))
         raise CycleError(f"A unit failed on the Ray cluster: {_first_line(error.cause)}") from error
-    except (ConnectionError, ray.exceptions.RayError) as error:
+    except (ConnectionError, grpc.RpcError, ray.exceptions.RayError) as error:
         raise RayAway(f"The Ray cluster has lost units: {_first_line(error)}") from error
 
 
