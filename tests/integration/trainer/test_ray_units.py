@@ -16,8 +16,18 @@ from contracts.calibration import Calibration
 from store.cycles.ledger import Cycle
 from store.database import releases
 from store.tasks.catalog import Schema
-from tests.integration.drifting_task import carry_out, claim, cutoff_after, define, drifting_task, now, settings
+from tests.integration.drifting_task import (
+    carry_out,
+    claim,
+    cutoff_after,
+    cycles_of,
+    define,
+    drifting_task,
+    now,
+    settings,
+)
 from tests.integration.kept_units import kept_files, recorded
+from tests.integration.trainer_ticks import MakeTrainer, ask, has_ended, tick_until, trainers
 from trainer.evaluation.backtest import read_needed
 from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.horizon import horizon_rule, judge_horizon
@@ -69,6 +79,12 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clusters]:
         cluster.shutdown()
 
 
+@pytest.fixture
+def make_trainer(engine: Engine, database_url: str, mlflow_url: str, tmp_path: Path) -> Iterator[MakeTrainer]:
+    with trainers(engine, database_url, mlflow_url, tmp_path) as make:
+        yield make
+
+
 def define_slow(engine: Engine, epochs: int) -> Schema:
     """A task whose units take as long as that."""
     task = drifting_task()
@@ -76,9 +92,7 @@ def define_slow(engine: Engine, epochs: int) -> Schema:
     return define(engine, task.with_training(training), NUM_WINDOWS)
 
 
-def test_units_on_ray_leave_the_bytes_that_they_leave_here(
-    engine: Engine, registry: Registry, clusters: Clusters, tmp_path: Path
-) -> None:
+def test_units_on_ray_leave_the_bytes_that_they_leave_here(engine: Engine, clusters: Clusters, tmp_path: Path) -> None:
     schema = define(engine, drifting_task(), NUM_WINDOWS)
     cycle = claim(engine, schema, cutoff_after(NUM_WINDOWS))
     clusters.start(1)
@@ -95,8 +109,23 @@ def test_units_on_ray_leave_the_bytes_that_they_leave_here(
         kept.append(kept_files(tmp_path / home, schema))
     assert kept[0] == kept[1] != {}
     assert {(state, attempts) for state, attempts, _ in recorded(engine, schema)} == {("done", 1)}
-    ended = carry_out(engine, registry, cycle, tmp_path / "cycle", **clusters.settings)
-    assert ended.state == "released"
+
+
+def test_a_training_process_makes_its_fits_on_the_cluster_that_is_named_and_ends_with_its_trainer(
+    engine: Engine, clusters: Clusters, make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = define(engine, drifting_task(), NUM_WINDOWS)
+    clusters.start(1)
+    monkeypatch.setenv("RAY_ADDRESS", "ray://nowhere.invalid:1")
+    trainer = make_trainer(**clusters.settings)
+    ask(engine, schema, cutoff_after(NUM_WINDOWS))
+    tick_until([trainer], lambda: has_ended(engine, schema) and not trainer.running_jobs)
+    (cycle,) = cycles_of(engine, schema)
+    assert cycle.state == "released"
+    assert {(state, lease) for state, _, lease in recorded(engine, schema)} == {("done", cycle.lease)}
+    (worker,) = trainer._workers._idle
+    trainer.stop(now())
+    assert worker.process.poll() == 0
 
 
 @pytest.mark.story
