@@ -29,23 +29,35 @@ class Heat:
 
 @dataclass(frozen=True)
 class HeatTable:
-    """Starts of target windows, and origins, oldest first; each origin has a cell or None for each window."""
+    """Starts of target windows, and origins, oldest first; each origin has a cell or None for each window.
+
+    `has_older` says whether the matrix has windows before them, and `is_newest` whether it has none after them.
+    """
 
     windows: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Heat | None, ...]], ...]
     least: float
     largest: float
+    has_older: bool = False
+    is_newest: bool = True
 
 
-def tabulate(marks: Sequence[Mark], method: str, error_name: str, clock: Clock) -> HeatTable | None:
-    """The newest origins and windows with finite errors of one method; None if there are none."""
-    found = [mark for mark in marks if mark.method == method and math.isfinite(error_of(mark, error_name))]
+def tabulate(
+    marks: Sequence[Mark], method: str, error_name: str, clock: Clock, before: int | None = None
+) -> HeatTable | None:
+    """The newest origins and windows with finite errors of one method; None if there are none.
+
+    With `before` (microseconds) only windows that start before it, if there are any.
+    """
+    scored = [mark for mark in marks if mark.method == method and math.isfinite(error_of(mark, error_name))]
+    found = [mark for mark in scored if before is None or mark.window < before] or scored
     windows = sorted({mark.window for mark in found}, reverse=True)[:MAX_WINDOWS]
     origins = sorted({mark.origin for mark in found if mark.window in windows}, reverse=True)[:MAX_ORIGINS]
     cells = {(mark.origin, mark.window): mark for mark in found if mark.origin in origins and mark.window in windows}
     if not cells:
         return None
     windows = sorted(window for window in windows if any((origin, window) in cells for origin in origins))
+    has_older = any(mark.window < windows[0] for mark in found)
     errors = [error_of(mark, error_name) for mark in cells.values()]
     least, largest = min(errors), max(errors)
 
@@ -59,4 +71,5 @@ def tabulate(marks: Sequence[Mark], method: str, error_name: str, clock: Clock) 
         return Heat(error, level, clock.age(origin, window), mark.num_rows, mark.is_complete)
 
     rows = tuple((format_moment(origin), tuple(warm(origin, window) for window in windows)) for origin in origins[::-1])
-    return HeatTable(tuple(map(format_moment, windows)), rows, least, largest)
+    is_newest = len(found) == len(scored)
+    return HeatTable(tuple(map(format_moment, windows)), rows, least, largest, has_older, is_newest)

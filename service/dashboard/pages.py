@@ -37,7 +37,7 @@ from service.metrics import Metrics
 from service.models.follower import Follower
 from service.settings import ServiceSettings
 from service.web.html import answer_page
-from service.web.parameters import TaskInPath, takes_only
+from service.web.parameters import TaskInPath, read_moment, takes_only
 from service.web.task_access import tasks_of
 
 
@@ -88,17 +88,21 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
             requests=requests,
         )
 
-    async def describe_board(name: str) -> dict[str, Any]:
-        """The content of a task's page, and of the part of it that is renewed. Raises NotFound."""
+    async def describe_board(name: str, before: int | None = None) -> dict[str, Any]:
+        """The content of a task's page, and of the part of it that is renewed. Raises NotFound.
+
+        The matrix shows windows that start before a moment, if one is given.
+        """
         now, forecaster = datetime.now(UTC), follower.forecasters.get(name)
         try:
-            board, database = await store.run(lambda connection: read_board(connection, name, forecaster, now)), None
+            board = await store.run(lambda connection: read_board(connection, name, forecaster, now, before))
+            database = None
         except Unavailable as error:
             if name not in follower.tasks:
                 raise
             board, database = None, str(error)
         health = describe_health(find_known(follower, name, board, now=now, cycle_limit=cycle_limit), board)
-        return {**links, **health, **describe_history(board, forecaster, now), "database": database}
+        return {**links, **health, **describe_history(board, forecaster, now, before), "database": database}
 
     async def find_filling(name: str) -> Filling | None:
         """What the form for a prediction is filled with."""
@@ -110,9 +114,9 @@ def pages_router(store: Store, follower: Follower, settings: ServiceSettings, me
             return await store.run(lambda connection: read_filling(connection, name, asked))
         return None
 
-    @router.get("/pages/{task}", dependencies=plain)
-    async def get_task_page(name: TaskInPath, request: Request) -> HTMLResponse:
-        shown = await describe_board(name)
+    @router.get("/pages/{task}", dependencies=[Depends(takes_only("matrix"))])
+    async def get_task_page(name: TaskInPath, request: Request, matrix: str | None = None) -> HTMLResponse:
+        shown = await describe_board(name, None if matrix is None else read_moment(matrix, "matrix"))
         filling = await find_filling(name)
         return answer_page("task.html", request.url.path, **shown, filling=filling, most_rows=settings.max_rows)
 

@@ -25,7 +25,7 @@ from service.models.model_skills import find_part, read_skills
 from service.models.stored_states import read_readable_state
 from service.models.task_state import TaskState
 from store.cycles.ledger import Cycle, list_readable_cycles
-from store.database import events, imports, rejected_events
+from store.database import FIRST_MOMENT, events, imports, rejected_events
 from store.error_cells import Mark, find_newest_origin, read_marks
 from store.events.columns import find_newest
 from store.events.sample import read_sample
@@ -136,14 +136,19 @@ class RequestCount:
     failed: int
 
 
-def read_board(connection: Connection, name: str, forecaster: Forecaster | None, now: datetime) -> Board:
-    """One task. Raises NotFound."""
+def read_board(
+    connection: Connection, name: str, forecaster: Forecaster | None, now: datetime, before: int | None = None
+) -> Board:
+    """One task. With `before` (microseconds) its matrix is read so far that it shows older windows. Raises NotFound."""
     schema = find_task(connection, name)
     cycles = list_readable_cycles(connection, schema.task_id, NUM_CYCLES)
     task_state, faults = read_readable_state(connection, schema, forecaster)
     part = find_part(schema, forecaster, task_state)
     newest = find_newest_origin(connection, schema.task_id, part.recipe)
-    since = None if newest is None else newest - COUNTED_WINDOWS * part.window
+    reach = COUNTED_WINDOWS * part.window
+    since = None if newest is None else newest - reach
+    if since is not None and before is not None:
+        since = max(to_micros(FIRST_MOMENT), min(since, before - reach))
     marks = [] if since is None else read_marks(connection, schema.task_id, part.recipe, since=since)
     forecasters = {} if forecaster is None else {name: forecaster}
     skill = read_skills(connection, [schema], forecasters, {schema.task_id: task_state}).get(schema.task_id)

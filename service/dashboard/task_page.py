@@ -173,8 +173,13 @@ def _find_runs(board: Board | None) -> dict[str, str]:
     return {one.version: one.run_id for one in cycles if one.version and one.run_id and one.state == "released"}
 
 
-def describe_history(board: Board | None, forecaster: Forecaster | None, now: datetime) -> dict[str, Any]:
-    """Pictures and tables of one task; without a database, only the promises of the version itself."""
+def describe_history(
+    board: Board | None, forecaster: Forecaster | None, now: datetime, before: int | None = None
+) -> dict[str, Any]:
+    """Pictures and tables of one task; without a database, only the promises of the version itself.
+
+    With `before` (microseconds) the matrix shows the newest windows that start before it.
+    """
     spans = [] if board is None else list_spans(board.releases)
     if forecaster is not None and forecaster.version not in {span.version for span in spans}:
         spans.insert(0, _span(forecaster))
@@ -192,7 +197,7 @@ def describe_history(board: Board | None, forecaster: Forecaster | None, now: da
         "num_wide": sum(age.high is not None and age.limit is not None and age.high > age.limit for age in ages),
         "refused": next((age for age in ages if age.reason is not None), None),
         "points": [asdict(age) for age in ages],
-        "matrix": None if task is None else tabulate(marks, task.training.method, task.error_name, task.clock),
+        "matrix": None if task is None else tabulate(marks, task.training.method, task.error_name, task.clock, before),
         "error_name": None if task is None else task.error_name,
         "cycles": cycles,
         "held": [] if board is None else [describe_cycle(cycle) for cycle in find_overrulable(board.cycles)],

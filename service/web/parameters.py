@@ -9,6 +9,7 @@ from fastapi import Path
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
+from contracts.clock import parse_moment
 from contracts.errors import Fault, InvalidInput
 from contracts.spec_values import IDENTIFIER
 from contracts.truth import TRUTHS
@@ -62,6 +63,14 @@ def read_flag(given: QueryParams, name: str) -> bool:
     if found is None:
         raise InvalidInput([Fault(name, "is neither true nor false")])
     return found
+
+
+def read_moment(text: str, name: str) -> int:
+    """A moment in a query, in microseconds. Raises InvalidInput."""
+    try:
+        return parse_moment(text)
+    except ValueError as error:
+        raise InvalidInput([Fault(name, str(error))]) from None
 
 
 def read_id(text: str, name: str) -> int:

@@ -1,5 +1,6 @@
 """What a request for a cycle, a rollback or an override says of the state that it meets."""
 
+import re
 import subprocess
 import sys
 import time
@@ -167,6 +168,30 @@ async def test_the_matrix_of_a_version_is_shown_however_long_ago_its_windows_are
         record_cells(connection, schema.task_id, task.recipe, cells, NOW)
     page = (await client.get(f"/pages/{schema.task.name}")).text
     assert page.count("0.3123") >= 8
+
+
+async def test_the_page_of_the_matrix_leads_to_older_windows_and_back(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    task = schema.task
+    run_cycle(engine, schema, CUTOFF, "held", "the errors are too large")
+    cells = [
+        Cell(CUTOFF - k * WEEK, CUTOFF - k * WEEK, task.training.method, 10, 0.1 + k / 1000, 0.1) for k in range(200)
+    ]
+    with engine.begin() as connection:
+        record_cells(connection, schema.task_id, task.recipe, cells, NOW)
+    path, seen = f"/pages/{task.name}", set[float]()
+    while True:
+        page = (await client.get(path)).text
+        table = page[page.index('class="heat"') :]
+        seen |= set(map(float, re.findall(r"<td class=\"heat-[^>]*>([0-9.]+)</td>", table)))
+        assert ("Newest windows" in page) == ("?" in path)
+        if (older := re.search(r'href="(pages/[^"]+)#matrix-title">Earlier windows', page)) is None:
+            break
+        path = f"/{older[1]}"
+    assert seen == {round(0.1 + k / 1000, 3) for k in range(200)}
+    answer = await client.get(f"/pages/{task.name}", params={"matrix": "yesterday"})
+    assert answer.status_code == 422
 
 
 async def test_the_status_warns_of_far_off_events_and_far_labels_and_counts_them(

@@ -2,7 +2,7 @@
 
 import math
 
-from contracts.clock import Clock, format_moment
+from contracts.clock import Clock, format_moment, parse_moment
 from service.dashboard.heatmap import MAX_ORIGINS, MAX_WINDOWS, NUM_LEVELS, tabulate
 from store.error_cells import Mark
 
@@ -53,3 +53,19 @@ def test_a_long_history_shows_its_newest_part() -> None:
     assert table is not None
     assert (len(table.rows), len(table.windows)) == (MAX_ORIGINS, MAX_WINDOWS - 1)
     assert table.windows[-1] == format_moment(62 * DAY)
+
+
+def test_pages_lead_from_the_newest_windows_to_the_oldest() -> None:
+    marks = [mark(origin, origin + age, 0.5) for origin in range(60) for age in range(4)]
+    shown: list[str] = []
+    before = None
+    while True:
+        table = tabulate(marks, "gi", "log_loss", CLOCK, before)
+        assert table is not None
+        assert table.is_newest == (before is None)
+        shown = [*table.windows, *shown]
+        if not table.has_older:
+            break
+        before = parse_moment(table.windows[0])
+    assert shown == [format_moment(window * DAY) for window in range(63)]
+    assert tabulate(marks, "gi", "log_loss", CLOCK, before=0) == tabulate(marks, "gi", "log_loss", CLOCK)
