@@ -37,6 +37,7 @@
     ├── Unauthenticated             no valid key                                    (service)
     ├── Forbidden                   a valid key without the scope                   (service)
     ├── Throttled                   a key that asks too often                       (service)
+    ├── QuotaUsed                   a task with all the cycles or rows it may have  (service)
     ├── CycleError                  a retraining that must not release
     │   ├── LeaseLost
     │   ├── ArtefactRefused

@@ -27,7 +27,7 @@ from service.database import Store
 from service.gauges import StateGauges
 from service.ingest.endpoint import EventsEndpoint
 from service.ingest.group_commit import GroupCommit
-from service.ingest.schema_versions import find_schemas
+from service.ingest.quota import find_open_schemas
 from service.metrics import METHODS, Metrics
 from service.models.follower import Follower
 from service.models.registry.client import make_client
@@ -115,9 +115,8 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     )
     follower = Follower(settings, store, metrics)
     heartbeats = WorkerHeartbeats(settings, follower, metrics, folder=workers, stop=stop)
-    api_keys = ApiKeys(
-        store, settings.home, settings.poll_seconds, share=1.0 if workers is None else 1 / settings.workers
-    )
+    num_sharing = settings.replicas * (1 if workers is None else settings.workers)
+    api_keys = ApiKeys(store, settings.home, settings.poll_seconds, share=1 / num_sharing)
     registry = make_client(settings.mlflow_url) if settings.mlflow_url else None
     metrics.registry.register(StateGauges(follower, heartbeats))
 
@@ -151,7 +150,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     app.answered = answered = AnsweredRequests(metrics, AccessLog(settings.access_log, lambda: follower.tasks))
     _add_middleware(app, authenticator, answered, settings)
     handle_errors(app, metrics)
-    group_commit = GroupCommit(store, settings.queue_size, partial(find_schemas, follower))
+    group_commit = GroupCommit(store, settings.queue_size, partial(find_open_schemas, follower, settings.rows_per_task))
     events = EventsEndpoint(store, follower, group_commit, settings, metrics)
     app.predict = PredictEndpoint(follower, authenticator, answered, settings)
     app.events = RawEndpoint("/events", {"POST": events.post}, authenticator, answered)

@@ -24,6 +24,14 @@ class Throttled(MorrowError):
         super().__init__(f"The key may send {rate:g} requests a second.")
 
 
+class QuotaUsed(MorrowError):
+    """A task has used what its quota allows; `Retry-After` is the number of seconds to wait."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(message)
+
+
 class NoKeys(NotReady):
     """No key exists yet: `morrow keys add NAME --scope admin` makes one."""
 

@@ -52,6 +52,24 @@ class ServiceSettings(SharedSettings):
         le=MAX_WORKERS,
         description="processes that answer in parallel; each grants an equal share of a key's rate",
     )
+    replicas: int = Field(
+        1,
+        ge=1,
+        le=1000,
+        description="most APIs of this kind that share the requests of clients, on this and on other machines; each "
+        "grants an equal share of a key's rate",
+    )
+    cycles_per_day: int | None = Field(
+        None,
+        ge=1,
+        description="most cycles of a task within 24 hours, those of its schedule included, beyond which a request for "
+        "another is answered 429; if unset, any number",
+    )
+    rows_per_task: int | None = Field(
+        None,
+        ge=1,
+        description="most events that a task holds, beyond which new ones are answered 429; if unset, any number",
+    )
     stale_seconds: float = Field(
         60.0,
         gt=0,

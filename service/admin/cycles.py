@@ -1,7 +1,8 @@
 """The routes of cycles: request one, and list them."""
 
+import math
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from fastapi import APIRouter, Depends
 from msgspec.structs import asdict
@@ -12,20 +13,24 @@ from starlette.responses import Response
 from contracts.clock import count_windows, format_moment, to_micros
 from contracts.cutoffs import newest_cutoff, useful_cutoff
 from contracts.errors import Fault, InvalidInput
+from contracts.shown import say_count
 from contracts.verdict import to_json
 from service.admin import answers
 from service.database import Store
+from service.errors import QuotaUsed
 from service.settings import ServiceSettings
 from service.validation.values import is_in_calendar, json_moment
 from service.web.bodies import read_body
 from service.web.fields import json_flag, read_fields
 from service.web.parameters import TaskInPath, takes_only
-from store.cycles.ledger import Cycle, find_released_cutoff, list_readable_cycles
+from store.cycles.ledger import Cycle, find_released_cutoff, list_readable_cycles, list_requested_since
 from store.cycles.requests import let_follow, request_cycle
 from store.database import cycles, is_readable, tasks
 from store.events.columns import find_newest
 from store.readable_rows import ReadRows
 from store.tasks.catalog import Schema, find_task, is_revised_since
+
+_DAY = timedelta(days=1)
 
 
 def cycles_router(store: Store, settings: ServiceSettings) -> APIRouter:
@@ -49,7 +54,8 @@ def cycles_router(store: Store, settings: ServiceSettings) -> APIRouter:
         """
         now = datetime.now(UTC)
         asked = parse_request(await read_body(request, settings), to_micros(now))
-        cycle, note = await store.run(lambda connection: _request(connection, name, asked, now), [name])
+        most = settings.cycles_per_day
+        cycle, note = await store.run(lambda connection: _request(connection, name, asked, now, most), [name])
         return answers.respond(answers.CycleRequested(**asdict(describe_cycle(cycle)), note=note), 202)
 
     @router.get("/tasks/{task}/cycles", summary="History of retrainings", response_description="The cycles")
@@ -79,8 +85,13 @@ def parse_request(body: bytes, now: int) -> CycleRequest:
     return CycleRequest(as_of, given.get("again", False))
 
 
-def _request(connection: Connection, name: str, asked: CycleRequest, now: datetime) -> tuple[Cycle, str | None]:
-    """The requested cycle, and a note if its cutoff is not the newest boundary although no `as_of` is given."""
+def _request(
+    connection: Connection, name: str, asked: CycleRequest, now: datetime, most: int | None
+) -> tuple[Cycle, str | None]:
+    """The requested cycle, and a note if its cutoff is not the newest boundary although no `as_of` is given.
+
+    Raises QuotaUsed if it is a new one and the task has had `most` cycles in the last day.
+    """
     schema = find_task(connection, name)
     task, newest = schema.task, newest_cutoff(schema.task, now)
     if asked.as_of is None:
@@ -101,8 +112,22 @@ def _request(connection: Connection, name: str, asked: CycleRequest, now: dateti
         cycle = let_follow(connection, cycle) or request_cycle(
             connection, schema.task_id, cutoff, now, recipe=task.recipe, again=asked.again
         )
+    if most is not None and cycle.requested_at == now:
+        _check_quota(connection, schema, now, most)
     notes = [one for one in (note, *_note_wait(connection, schema, cycle, again=asked.again)) if one]
     return cycle, "; ".join(notes) or None
+
+
+def _check_quota(connection: Connection, schema: Schema, now: datetime, most: int) -> None:
+    """Raise QuotaUsed if the task has more cycles of the last day than this, which rolls the newest one back."""
+    newest = list_requested_since(connection, schema.task_id, now - _DAY, count=most + 1)
+    if len(newest) > most:
+        seconds = (newest[most] + _DAY - now).total_seconds()
+        raise QuotaUsed(
+            f"{schema.task.name} has had {say_count(most, 'cycle')} within 24 hours, and may have no more: ask again "
+            f"in {math.ceil(seconds):,} seconds, or raise MORROW_CYCLES_PER_DAY.",
+            seconds,
+        )
 
 
 def _trains_earlier(connection: Connection, schema: Schema, cycle: Cycle) -> bool:

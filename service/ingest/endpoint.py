@@ -24,9 +24,10 @@ from starlette.types import Receive, Scope
 from contracts.errors import Conflict, Fault, InvalidInput, Unavailable
 from contracts.shown import say_count
 from service.database import Store
-from service.errors import BodiesFull
+from service.errors import BodiesFull, QuotaUsed
 from service.ingest.group_commit import GroupCommit, QueuedEvent, rejection_of
-from service.ingest.schema_versions import Read, ValidatedRows, append, find_schemas, validate, validate_one
+from service.ingest.quota import find_open_schemas
+from service.ingest.schema_versions import Read, ValidatedRows, append, validate, validate_one
 from service.ingest.stored_event import answer_event
 from service.metrics import Metrics
 from service.models.follower import Follower
@@ -121,7 +122,7 @@ class EventsEndpoint:
 
     async def get(self, scope: Scope, _receive: Receive) -> Response:
         """The present revision of one event."""
-        find = self._find(scope, read_task(scope["query_string"]))
+        find = self._find(scope, read_task(scope["query_string"]), adds=False)
         event_id = scope["path"].removeprefix("/events/")
         return answer_event(
             await self._store.run(lambda connection: find_event(connection, find(connection)[0].task_id, event_id))
@@ -133,7 +134,7 @@ class EventsEndpoint:
         preconditions = read_preconditions(scope)
         event_id = scope["path"].removeprefix("/events/")
         body = await RequestBody(scope, receive, self._settings).read()
-        work = _correct(self._find(scope, task), event_id, body, preconditions, datetime.now(UTC))
+        work = _correct(self._find(scope, task, adds=False), event_id, body, preconditions, datetime.now(UTC))
         status, response = await self._store.run(work, [task or ""])
         self._metrics.events.labels(status).inc()
         return response
@@ -143,7 +144,7 @@ class EventsEndpoint:
     ) -> tuple[Counts, Response]:
         """Store each chunk of a stream in a transaction of its own.
 
-        Raises Unavailable and BodiesFull, which say how much is stored.
+        Raises Unavailable, BodiesFull and QuotaUsed, which say how much is stored.
         """
         counts: Counter[Status] = Counter()
         shown: list[RowResult] = []
@@ -156,9 +157,11 @@ class EventsEndpoint:
                 first = chunk[-1][0] + 1
                 counts.update(result.status for result in results)
                 shown += [result for result in results if result.status != "created"][: MAX_RESULTS - len(shown)]
-        except (Unavailable, BodiesFull) as error:
+        except (Unavailable, BodiesFull, QuotaUsed) as error:
             lines, are = say_count(counts.total(), "line"), "is" if counts.total() == 1 else "are"
             stored = f"{lines} before line {first} {are} stored"
+            if isinstance(error, QuotaUsed):
+                raise QuotaUsed(f"{error} {stored}.", error.seconds) from error
             remedy = f"{stored}: send all of them again."
             if isinstance(error, BodiesFull):
                 raise BodiesFull(error.num_bytes, error.budget, remedy) from error
@@ -174,14 +177,17 @@ class EventsEndpoint:
         with self._reading_large if len(body) > _LARGE_BYTES else nullcontext():
             return rules.read_events(body, self._settings.max_rows)
 
-    def _find(self, scope: Scope, task: str | None, import_id: int | None = None) -> Find:
-        """The schemas of a task that the request may use, and of which an import must be open if one is given."""
-        allowed = tasks_of(scope)
+    def _find(self, scope: Scope, task: str | None, import_id: int | None = None, *, adds: bool = True) -> Find:
+        """The schemas of a task that the request may use, and of which an import must be open if one is given.
+
+        With `adds`, the task must have room for more events.
+        """
+        allowed, most_rows = tasks_of(scope), self._settings.rows_per_task if adds else None
 
         def find(connection: Connection) -> Sequence[Schema]:
             if allowed is not None:
                 require_task(connection, task or "", allowed)
-            schemas = find_schemas(self._follower, connection, task)
+            schemas = find_open_schemas(self._follower, most_rows, connection, task)
             if import_id is not None:
                 require_open(connection, schemas[0].task_id, import_id)
             return schemas

@@ -125,7 +125,7 @@ _REASONS = {
     404: "There is no such task, version or event",
     409: "The task is archived or paused, or a task of this name is being deleted",
     422: "A parameter or the body breaks a rule: `errors` names each field",
-    429: "The key has sent too many requests",
+    429: "The key has sent too many requests, or the task has used its quota",
     503: "A store does not answer, or no key is known yet",
 }
 _KEYS = {

@@ -20,6 +20,7 @@ from service.errors import (
     AnswerNotFinite,
     BodiesFull,
     PreconditionFailed,
+    QuotaUsed,
     Throttled,
     UnreadableRequest,
     UnsupportedEncoding,
@@ -58,7 +59,7 @@ def problem_of(error: MorrowError) -> ProblemResponse:
             more["gap_from"], more["gap_until"] = map(format_moment, error.gap)
     if isinstance(error, TaskRenamed):
         more["task"] = error.new_name
-    if isinstance(error, Throttled):
+    if isinstance(error, Throttled | QuotaUsed):
         headers["Retry-After"] = str(math.ceil(error.seconds))
     if isinstance(error, PreconditionFailed) and error.etag is not None:
         headers["ETag"] = error.etag

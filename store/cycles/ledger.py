@@ -122,6 +122,18 @@ def find_cycles(connection: Connection, cycle_ids: Collection[int]) -> dict[int,
     return {cycle.cycle_id: cycle for cycle in read_all(connection, cycles, query, as_cycle)}
 
 
+def list_requested_since(connection: Connection, task_id: int, since: datetime, *, count: int) -> list[datetime]:
+    """When the newest attempts of a task were requested, if later than `since`, the newest first; at most `count`."""
+    columns = cycles.c
+    rows = connection.execute(
+        select(columns.requested_at)
+        .where(columns.task_id == task_id, columns.requested_at > since, columns.requested_at <= LAST_MOMENT)
+        .order_by(columns.requested_at.desc())
+        .limit(count)
+    )
+    return list(rows.scalars())
+
+
 def list_cycles(connection: Connection, task_id: int, limit: int = 1000) -> Sequence[Cycle]:
     """A task's cycles, newest cutoff and attempt first. Raises RowUnreadable."""
     return read_all(connection, cycles, _newest(task_id, limit), as_cycle)

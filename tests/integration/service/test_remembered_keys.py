@@ -39,6 +39,19 @@ async def test_workers_grant_the_rate_of_a_key_together(engine: Engine, tmp_path
     assert 0.9 * rate * seconds <= num_granted <= rate * (seconds + 1)
 
 
+async def test_replicas_grant_the_rate_of_a_key_together(database_url: str, engine: Engine, tmp_path: Path) -> None:
+    key = make_key(engine, "predict", rate=4)
+    settings = [service_settings(database_url, tmp_path / str(k), replicas=4) for k in range(4)]
+    statuses = []
+    for one in settings:
+        async with serving(one) as client:
+            answers = [await client.get("/predict", headers=sent(key)) for _ in range(4)]
+            statuses.append([answer.status_code for answer in answers])
+    # Each grants a request, and one more as soon as a second has passed.
+    assert all(each[0] == 404 and 429 in each for each in statuses), statuses
+    assert "Retry-After" in answers[-1].headers
+
+
 async def test_keys_are_remembered_without_a_database(database_url: str, tmp_path: Path, engine: Engine) -> None:
     key = make_key(engine, "predict")
     async with serving(service_settings(database_url, tmp_path)) as client:
