@@ -10,14 +10,14 @@ from contracts.quality.remedies import advise_model
 from contracts.quality.skill import Skill
 from service.advice.next_step import NextStep, Situation, find_next_step
 from service.advice.row_warnings import RowWarnings
-from service.advice.task_warnings import warn, warn_of_promise
+from service.advice.task_warnings import warn, warn_of_promise, warn_of_withdrawn
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
     """What is wrong with a task, its version and its rows; how good its model is, with advice; and what to do next.
 
-    `promise` are those warnings that contradict the expected error of the version.
+    `promise` are those warnings that contradict the expected error of the version, or what it has learned.
     """
 
     promise: list[str]
@@ -40,10 +40,13 @@ def advise(found: Situation, rows: RowWarnings) -> Advice:
     promise = []
     if (forecaster := found.forecaster) is not None:
         ages, realised = forecaster.manifest.ages, found.task_state.realised
-        promise = warn_of_promise(found.task.name, forecaster.version, ages, skill, realised)
+        promise = [
+            *warn_of_withdrawn(forecaster, found.task_state),
+            *warn_of_promise(found.task.name, forecaster.version, ages, skill, realised),
+        ]
     return Advice(
         promise=promise,
-        warnings=[*promise, *warnings, *rows.mistakes, *rows.far],
+        warnings=[*dict.fromkeys([*promise, *warnings, *rows.mistakes, *rows.far])],
         skill=skill,
         next_step=find_next_step(replace(found, skill=skill)),
     )

@@ -30,6 +30,7 @@ from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_trust
 from service.models.task_state import RegistryState, TaskState, next_cycle
+from service.web.html import say_length
 from store.tasks.changes import Lifecycle
 from store.tasks.lifecycle import Move
 
@@ -118,6 +119,7 @@ def describe_health(known: Known, board: Board | None) -> dict[str, Any]:
         "sentences": [*known.sentences, *_add_sentences(board)],
         "champion": None if forecaster is None else describe_champion(forecaster),
         "left": None if forecaster is None else find_time_left(forecaster, at),
+        "window": None if forecaster is None else say_length(forecaster.manifest.window),
         "override": None if known.task_state is None else known.task_state.override,
         "skill": skill,
         "trust": None if board is None else find_trust(forecaster, skill, board.task_state),

@@ -163,6 +163,10 @@ function show(target, { ok, document: found, step, note }) {
   target.append(element("p", sayShort(first), "answer"), element("p", sayRest(first), "soft"));
   const others = Object.keys(first.probabilities ?? {}).length - likeliest(found.answers).length;
   if (others > 0) target.append(element("p", `The picture and the table leave out ${others} less likely ${others === 1 ? "class" : "classes"}.`, "soft"));
+  if (first.interval && first.expected_error !== null) {
+    const share = Math.round(100 * first.coverage);
+    target.append(element("p", `The interval is about this one label: it should hold ${share} of 100 such labels. The expected error is a mean over many.`, "soft"));
+  }
   if (note) target.append(element("p", note, "soft"));
   if (found.answers.length > 1) {
     const chart = element("div", undefined, "chart");

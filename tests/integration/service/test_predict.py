@@ -98,6 +98,7 @@ async def test_nothing_is_answered_in_a_long_gap_between_the_rows_of_training(tm
                     "at[1]: is in a long gap between the rows of training of version 3: ask for a moment outside of it"
                 )
                 assert problem["detail"].startswith(said)
+                assert f"before {format_moment(begin)} or from {format_moment(end)} on" in problem["detail"]
                 assert one.json()["gap_until"] == problem["gap_until"]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.web.html import say_distance
+from service.web.html import say_distance, say_length
 
 MINUTE, HOUR, DAY = 60_000_000, 3_600_000_000, 86_400_000_000
 
@@ -33,3 +33,18 @@ def test_a_distance_is_said_in_its_largest_unit_and_rounded(distance: float, wor
 
 def test_a_moment_may_be_written_as_in_an_answer() -> None:
     assert say_distance("1970-01-04T00:00:00Z", 0) == "in 3 days"
+
+
+@pytest.mark.parametrize(
+    ("left", "words"),
+    [
+        (100.66 * DAY, "100 days"),
+        (47.99 * HOUR, "47 hours"),
+        (48 * HOUR, "2 days"),
+        (2.9 * DAY, "2 days"),
+        (119.9 * MINUTE, "119 minutes"),
+        (1.9 * MINUTE, "1 minute"),
+    ],
+)
+def test_time_that_is_left_is_never_said_to_be_longer_than_it_is(left: float, words: str) -> None:
+    assert say_length(int(left), at_most=True) == words
