@@ -13,6 +13,9 @@ The graph `rate.onnx` has the same inputs and outputs, followed by `rate` (n, C)
 These are the rates, per second, at which the outputs change with `at` while features and calendar stay fixed. Both
 graphs have the temperature of the manifest's `calibration`, which an overlay of `releases` never changes.
 
+If LightGBM is fitted next to the network, the trainer keeps a third graph, `experts.onnx`, which no service needs. Its
+outputs are those of the network alone and then those of LightGBM, without a temperature.
+
 The metadata `vocabularies` of `model.onnx` is a JSON list of the values that each category feature had in enough rows
 of the fit, in task order. A value that is not among them is answered like any other unseen one.
 """
@@ -34,6 +37,7 @@ from contracts.task import Task, read_task
 FORMAT_VERSION = 2
 GRAPH_FILE = "model.onnx"
 RATE_FILE = "rate.onnx"
+EXPERTS_FILE = "experts.onnx"
 MANIFEST_FILE = "manifest.json"
 VOCABULARIES = "vocabularies"
 
@@ -74,6 +78,18 @@ class Probe(msgspec.Struct, frozen=True):
 NO_PROBE = Probe([], [], [], [])
 
 
+class Experts(msgspec.Struct, frozen=True):
+    """The checksum of `experts.onnx`, and the network's weight in the mixture of this origin; None until it is known.
+
+    `is_blended` says whether the other graphs hold the trees too. In a backtest they never do: such a fit is only
+    scored, and its weight is found after it.
+    """
+
+    checksum: str
+    weight: float | None = None
+    is_blended: bool = False
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Moments and durations in microseconds. `task` is the whole spec: a service answers without a database.
 
@@ -83,6 +99,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     gaps          times without rows between `trained_from` and the cutoff: begin, and end, which is outside
     own_scores    a regression's sorted nonconformity scores on the newest rows of its own fit, or some quantiles of
                   them; empty for classification and if an older Morrow wrote it
+    weights       the weight of each expert in the answers; empty if the network answers alone
+    experts       what the trainer knows of `experts.onnx`; None if there is none
     batch_size    rows of a minibatch of its fit; None if an older Morrow wrote it: then the task's training holds it
     """
 
@@ -107,6 +125,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: int | None = None
     gaps: list[tuple[int, int]] = []
     own_scores: list[float] = []
+    weights: dict[str, float] = {}
+    experts: Experts | None = None
     device: str
     git_sha: str
     checksums: dict[str, str]

@@ -47,6 +47,7 @@ Method = Literal[
     "time_perturb",
 ]
 Rival = Literal[Method, "gbdt", "extrapolated_linear"]
+Expert = Literal["gi", "gbdt"]
 
 # If a recipe sets no batch size, it is the power of two within these bounds that gives an epoch about this many steps.
 # With fewer steps a network hardly learns, and below some rows a step gets no cheaper (docs/decisions/0013).
@@ -233,7 +234,15 @@ class Training(Spec):
     delta_steps: int = Field(2, ge=1, le=64, description="ascent steps of δ, or points of its grid")
     delta_rate: float = Field(0.5, gt=0, description="length of one ascent step, as a share of delta_max")
     delta_rows: int = Field(128, ge=1, description="rows of a minibatch on which δ is searched; at most all")
-    boosting: Boosting = Field(Boosting(), description="settings of the rival `gbdt`; our own fits do not read them")
+    experts: Literal["auto"] | tuple[Expert, ...] = Field(
+        ("gi",),
+        description="whose answers are averaged: those of the network alone, `gi`; always with those of LightGBM, "
+        "`gbdt`, each weighed by its errors on earlier windows; or `auto`: the average where it has proved better on "
+        "earlier windows, else the network alone",
+    )
+    boosting: Boosting = Field(
+        Boosting(), description="settings of LightGBM, as a rival and as an expert; the network does not read them"
+    )
     tune: bool = Field(
         False,
         description="whether the trainer chooses a better recipe, once, by rolling origins within the rows known at "
@@ -253,11 +262,18 @@ class Training(Spec):
     def _parts_fit_together(self) -> Self:
         if self.time_linear > self.time_width:
             raise ValueError("time_linear is at most time_width")
+        if self.experts != "auto" and (self.experts[:1] != ("gi",) or len(set(self.experts)) < len(self.experts)):
+            raise ValueError('experts is "auto", ["gi"] or ["gi", "gbdt"]')
         if self.num_trelu is not None and self.num_trelu > self.num_layers:
             raise ValueError("num_trelu is at most num_layers")
         if self.pretrain_epochs == 0 and (self.finetune_epochs == 0 or self.finetune_windows == 0):
             raise ValueError("a recipe trains for at least one epoch")
         return self
+
+    @property
+    def can_mix(self) -> bool:
+        """Whether LightGBM is fitted next to the network."""
+        return self.experts != ("gi",)
 
     def rows_per_minibatch(self, num_rows: int) -> int:
         """The batch size of a fit on `num_rows` rows."""
@@ -268,9 +284,9 @@ class Training(Spec):
 
 
 # Settings that stored specs of older releases may lack, and the values that these releases used.
-_FORMER = {"regression_loss": "gaussian", "label_form": "plain", "number_form": "plain"}
+_FORMER = {"regression_loss": "gaussian", "label_form": "plain", "number_form": "plain", "experts": ["gi"]}
 # Those of them that a digest leaves out at that value: recipes are older than these settings.
-_UNTOLD = {name: _FORMER[name] for name in ("label_form", "number_form")}
+_UNTOLD = {name: _FORMER[name] for name in ("label_form", "number_form", "experts")}
 
 
 def read_training(stored: Mapping[str, Any]) -> Training:

@@ -16,6 +16,9 @@ from contracts.clock import from_micros, to_micros
 from store.database import FIRST_MOMENT, error_cells, is_readable
 
 NAIVE = "naive"
+# What a fit would have answered otherwise: with the mixture of experts if its network answers alone, and vice versa.
+MIXTURE, ALONE = "mixture", "alone"
+VARIANTS = (MIXTURE, ALONE)
 
 
 @dataclass(frozen=True)
@@ -97,12 +100,12 @@ def read_cells(
     until: int,
     since: int | None = None,
     origin: int | None = None,
-    method: str | None = None,
-    sketched: str | None = None,
+    methods: Collection[str] | None = None,
+    sketched: Collection[str] | None = None,
 ) -> list[Cell]:
     """Cells whose target window starts before `until`, and at or after `since` if given; oldest window first.
 
-    Only those of `origin` and of `method`, if given. With `sketched`, cells of other methods come without `scores` and
+    Only those of `origin` and of `methods`, if given. With `sketched`, cells of other methods come without `scores` and
     `tempered`, which are nearly all of their size.
     """
     chosen: list[ColumnElement[bool]] = []
@@ -110,8 +113,8 @@ def read_cells(
         chosen.append(error_cells.c.window >= from_micros(since))
     if origin is not None:
         chosen.append(error_cells.c.origin == from_micros(origin))
-    if method is not None:
-        chosen.append(error_cells.c.method == method)
+    if methods is not None:
+        chosen.append(error_cells.c.method.in_(methods))
     rows = connection.execute(
         select(*(_column(name, sketched) for name in _NAMES))
         .where(
@@ -125,11 +128,11 @@ def read_cells(
     return [_cell(row) for row in rows]
 
 
-def _column(name: str, sketched: str | None) -> ColumnElement[Any]:
+def _column(name: str, sketched: Collection[str] | None) -> ColumnElement[Any]:
     column = error_cells.c[name]
     if name not in _SKETCHES or sketched is None:
         return column
-    return case((error_cells.c.method == sketched, column), else_=literal([], column.type))
+    return case((error_cells.c.method.in_(sketched), column), else_=literal([], column.type))
 
 
 def read_marks(connection: Connection, task_id: int, recipe: str, *, since: int | None) -> list[Mark]:

@@ -20,7 +20,7 @@ NUM_RECENT = 16
 class MatrixPart:
     """The cells that count: of one recipe of a task, at its first ages; `window` is a length in microseconds.
 
-    Rivals are scored on the newest `num_rival_windows` windows.
+    Rivals are scored on the newest `num_rival_windows` windows, and the one that is an `expert` on all.
     """
 
     task_id: int
@@ -30,6 +30,7 @@ class MatrixPart:
     window: int
     num_ages: int
     num_rival_windows: int = 1
+    expert: str | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ def read_paired_errors(
             "lengths": [part.window * MICROSECOND for part in parts],
             "nums_ages": [part.num_ages for part in parts],
             "nums_rival_windows": [part.num_rival_windows for part in parts],
+            "experts": [part.expert for part in parts],
             "only": only,
             "num_windows": COUNTED_WINDOWS,
             "num_recent": NUM_RECENT,
@@ -146,35 +148,40 @@ _READ = text("""
         SELECT given.*, newest.origin - 3 * :num_windows * given.length AS since FROM unnest(
             CAST(:task_ids AS int[]), CAST(:recipes AS text[]), CAST(:methods AS text[]),
             CAST(:are_losses AS bool[]), CAST(:lengths AS interval[]), CAST(:nums_ages AS int[]),
-            CAST(:nums_rival_windows AS int[])
-        ) AS given(task_id, recipe, own, is_loss, length, num_ages, num_rival_windows)
+            CAST(:nums_rival_windows AS int[]), CAST(:experts AS text[])
+        ) AS given(task_id, recipe, own, is_loss, length, num_ages, num_rival_windows, expert)
         CROSS JOIN LATERAL (
             SELECT max(origin) AS origin FROM error_cells
             WHERE task_id = given.task_id AND recipe = given.recipe AND origin < '10000-01-01T00:00:00Z'
         ) AS newest
     ), scored AS (
-        SELECT part.task_id, part.own, part.num_rival_windows, cell.method, cell.origin, cell."window", cell.scored_at,
+        SELECT part.task_id, part.own, part.num_rival_windows, part.expert, cell.method, cell.origin, cell."window",
+            cell.scored_at,
             CASE WHEN part.is_loss THEN cell.loss ELSE cell.metric END AS error
         FROM part JOIN error_cells AS cell ON cell.task_id = part.task_id AND cell.recipe = part.recipe
             AND cell.origin >= part.since AND cell."window" < cell.origin + part.num_ages * part.length
             AND cell.origin < '10000-01-01T00:00:00Z'
             AND cell."window" >= '0001-01-01T00:00:00Z' AND cell."window" < '10000-01-01T00:00:00Z'
-        WHERE cell.is_complete AND CASE WHEN part.is_loss THEN cell.loss ELSE cell.metric END < 'infinity'
+        WHERE cell.is_complete AND cell.method NOT IN ('mixture', 'alone')
+            AND CASE WHEN part.is_loss THEN cell.loss ELSE cell.metric END < 'infinity'
             AND (CAST(:only AS text) IS NULL OR cell.method IN (part.own, :only))
     ), ours AS (
         SELECT *, dense_rank() OVER (PARTITION BY task_id ORDER BY "window" DESC) AS place
         FROM scored WHERE method = own
     ), cell AS (
         SELECT ours.task_id, other.method, ours.origin, ours."window", other.error, ours.error AS own_error,
+            other.method IS NOT DISTINCT FROM ours.expert AS is_expert,
             ours.place <= ours.num_rival_windows AS is_newest, greatest(ours.scored_at, other.scored_at) AS scored_at
         FROM ours JOIN scored AS other USING (task_id, origin, "window")
         WHERE ours.place <= :num_windows AND other.method <> ours.own
     ), compared AS (
         SELECT task_id, method, count(*) OVER (PARTITION BY task_id) AS num_methods FROM (
-            SELECT *, max(num_windows) FILTER (WHERE method <> 'naive') OVER (PARTITION BY task_id) AS most FROM (
-                SELECT task_id, method, count(DISTINCT "window") AS num_windows FROM cell GROUP BY task_id, method
+            SELECT *, max(num_windows) FILTER (WHERE NOT is_everywhere) OVER (PARTITION BY task_id) AS most FROM (
+                SELECT task_id, method, count(DISTINCT "window") AS num_windows,
+                    method = 'naive' OR bool_or(is_expert) AS is_everywhere
+                FROM cell GROUP BY task_id, method
             ) AS scored_on
-        ) AS found WHERE method = 'naive' OR 2 * num_windows >= most
+        ) AS found WHERE is_everywhere OR 2 * num_windows >= most
     ), shared AS (
         SELECT task_id, origin, "window" FROM cell JOIN compared USING (task_id, method)
         GROUP BY task_id, origin, "window" HAVING count(*) = max(num_methods)

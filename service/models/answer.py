@@ -23,6 +23,10 @@ _UNSEEN = (
     "if there are any: category features whose value is in fewer than five rows of this version's fit; the answer is "
     "that of any other such value"
 )
+_WEIGHTS = (
+    "if the answers of several experts are averaged: the weight of each, of the network (such as `gi`) and of LightGBM "
+    "(`gbdt`)"
+)
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -48,6 +52,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     rate: Annotated[dict[str, float] | UnsetType, Meta(description=_RATE)] = UNSET
     flips_at: Annotated[Moment | UnsetType | None, Meta(description=_FLIPS_AT)] = UNSET
     unseen: Annotated[list[str] | UnsetType, Meta(description=_UNSEEN)] = UNSET
+    weights: Annotated[dict[str, float] | UnsetType, Meta(description=_WEIGHTS)] = UNSET
 
 
 class Answers(msgspec.Struct, frozen=True, gc=False):

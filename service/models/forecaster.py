@@ -13,7 +13,7 @@ from typing import Self
 import msgspec
 import numpy as np
 import onnxruntime
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from contracts.calibration import Calibration, find_quantile, raise_quantiles
@@ -294,14 +294,19 @@ class LoadedForecaster(Forecaster):
         if classes:
             prediction = classes[values.index(max(values))]
             shares = dict(zip(classes, values, strict=True))
-            return Answer(self.task.name, prediction, shares, UNSET, UNSET, *about)
+            return Answer(self.task.name, prediction, shares, UNSET, UNSET, *about, weights=self._weights)
         mean, scale = values
         if self._bounds_of_target is not None:
             mean = self._bounds_of_target.bound(mean)
         age = self._age(at)
         quantile = None if age is None else self._default_quantiles.get(age)
         usual = None if quantile is None else self._interval(values, quantile)
-        return Answer(self.task.name, mean, UNSET, mean, scale, *about, DEFAULT_COVERAGE, usual)
+        return Answer(self.task.name, mean, UNSET, mean, scale, *about, DEFAULT_COVERAGE, usual, weights=self._weights)
+
+    @cached_property
+    def _weights(self) -> dict[str, float] | UnsetType:
+        """The weights of the experts that every answer names; UNSET if there is one."""
+        return self.manifest.weights or UNSET
 
     @cached_property
     def _bounds(self) -> tuple[str, str]:

@@ -49,6 +49,7 @@ def find_part(schema: Schema, forecaster: Forecaster | None, task_state: TaskSta
         window=task.clock.window,
         num_ages=max(1, horizon),
         num_rival_windows=task.guard.min_pairs + EXTRA_WINDOWS,
+        expert="gbdt" if task.training.can_mix else None,
     )
 
 

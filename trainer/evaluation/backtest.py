@@ -24,7 +24,6 @@ from trainer.data.replica import Replica, find_replica
 from trainer.data.snapshot import MOST_COUNTED, Reading, read_for_cycle
 from trainer.data.windows import (
     complete_until,
-    in_window,
     needed_pairs,
     num_empty_windows,
     num_like_today,
@@ -32,13 +31,15 @@ from trainer.data.windows import (
     target_windows,
 )
 from trainer.evaluation.fit_cost import FitCost
-from trainer.evaluation.fit_store import FitStore, open_fits, score_fit
+from trainer.evaluation.fit_store import FitStore, open_fits
 from trainer.evaluation.horizon import HorizonVerdict, after_empty_windows, compare_rivals, horizon_rule, judge_horizon
+from trainer.evaluation.kept_scores import mix_as_of, score_origin
+from trainer.evaluation.mixture import as_answered, mix
 from trainer.evaluation.old_cells import delete_old_cells
 from trainer.evaluation.release_gates import reason_to_skip
 from trainer.evaluation.stored_matrix import read_stored
 from trainer.evaluation.suspect_windows import counted
-from trainer.evaluation.units import Executor, InThisProcess, KeptFit, cut_units
+from trainer.evaluation.units import Executor, InThisProcess, KeptFit, cut_units, oldest_first
 from trainer.export.opened_artefact import Artefact
 from trainer.network.training_loop import EpochReport
 from trainer.progress import Report
@@ -120,7 +121,7 @@ def fill_and_judge(
     on_fit: Callable[[KeptFit, Manifest, Sequence[Cell]], None] | None = None,
     num_windows: int | None = None,
 ) -> tuple[list[Cell], HorizonVerdict]:
-    """The matrix as of the reading's cutoff, and the horizon that follows from it.
+    """The matrix as of the reading's cutoff, and the horizon of a fit of that cutoff that follows from it.
 
     A few windows may be unusual ones, such as those around Christmas. So if they support less than the longest horizon,
     twice as many are scored, and so on, up to MAX_WINDOWS, while their origins know at least half of the rows. A first
@@ -145,7 +146,7 @@ def fill_and_judge(
             if on_fit is not None:
                 on_fit(fit, manifest, cells)
 
-        cells = fill_matrix(
+        filled = fill_matrix(
             engine,
             reading,
             store,
@@ -157,6 +158,7 @@ def fill_and_judge(
             count=count,
             is_extension=not is_first,
         )
+        cells = as_answered(task, filled, mix(task, filled, reading.cutoff))
         verdict = replace(judge(reading, cells), num_known=num_known)
         cost.add(num_fits, time.monotonic() - began, is_extension=not is_first)
         is_short = judge_horizon(counted(task, cells), horizon_rule(task)).horizon < task.guard.max_age
@@ -164,7 +166,7 @@ def fill_and_judge(
         if more < fewest_trusted and _count_scored(task, cells) < fewest_trusted:
             more = fewest_trusted
         if num_windows is not None or more <= count or not cost.allows(more - count):
-            return cells, verdict
+            return filled, verdict
         report("matrix.extended", num_windows=more, num_known=num_known)
         count, is_first = more, False
 
@@ -242,9 +244,16 @@ def fill_matrix(
     def add(cells: Iterable[Cell]) -> None:
         matrix.update({(cell.origin, cell.window, cell.method): cell for cell in cells})
 
+    def weighed(origin: int) -> Artefact:
+        experts = store.open(origin).manifest.experts
+        mixture = mix_as_of(reading, store, list(matrix.values()), origin)
+        if mixture is not None and experts is not None and experts.weight is None:
+            store.weigh(origin, mixture)
+        return store.open(origin)
+
     def add_scores(fit: Artefact) -> list[Cell]:
         origin = fit.manifest.cutoff
-        cells = _score_origin(reading, fit, wanted.get(origin, []))
+        cells = score_origin(reading, fit, wanted.get(origin, []))
         with engine.begin() as connection:
             record_cells(connection, reading.schema.task_id, task.recipe, cells, from_micros(reading.read_at))
         add(cells)
@@ -252,15 +261,16 @@ def fill_matrix(
         return cells
 
     for fit in kept:
-        add_scores(fit)
-    for made in executor.run(cut_units(reading, absent, settings), store, on_epoch):
-        fit = store.open(made.origin)
+        add_scores(weighed(fit.manifest.cutoff))
+    made_fits = executor.run(cut_units(reading, absent, settings), store, on_epoch)
+    for made in oldest_first(made_fits, absent) if task.training.can_mix else made_fits:
+        fit = weighed(made.origin)
         cells = add_scores(fit)
         if on_fit is not None:
             on_fit(made, fit.manifest, cells)
     for origin, window in _first_looks(reading, matrix.values()):
         if (early := store.find(origin)) is not None:
-            add(_score_origin(reading, early, [window]))
+            add(score_origin(reading, early, [window]))
     return sorted(matrix.values(), key=lambda cell: (cell.window, cell.origin, cell.method))
 
 
@@ -317,22 +327,6 @@ def _soon_needed(reading: Reading, store: FitStore) -> list[int]:
         origin
         for origin in origins
         if reason_to_skip(task, reading.fit_rows(origin)) is None and store.find(origin) is None
-    ]
-
-
-def _score_origin(reading: Reading, fit: Artefact, windows: Sequence[int]) -> list[Cell]:
-    """Cells of one kept fit, and of naive at the same origin, on the rows of these windows known at the cutoff."""
-    task = reading.schema.task
-    return [
-        cell
-        for window in windows
-        for cell in score_fit(
-            fit,
-            in_window(reading.current, window, task.clock),
-            window=window,
-            num_revisions=reading.fingerprints[window][1],
-            is_complete=window < complete_until(task, reading.cutoff),
-        )
     ]
 
 

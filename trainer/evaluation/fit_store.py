@@ -29,9 +29,10 @@ from store.events.columns import EventColumns
 from store.tasks.catalog import Schema
 from trainer.evaluation.calibration import nonconformity, sketch
 from trainer.evaluation.horizon import HorizonVerdict
+from trainer.evaluation.mixture import Mixture
 from trainer.evaluation.release_gates import validated_ages
-from trainer.evaluation.scoring import answer, score_cell, score_naive
-from trainer.export.opened_artefact import Artefact, open_artefact
+from trainer.evaluation.scoring import answer, score_cell, score_experts, score_naive
+from trainer.export.opened_artefact import Artefact, open_artefact, with_experts
 from trainer.settings import TrainerSettings
 from trainer.sharing.bundles import unmark, unpack
 from trainer.sharing.errors import ObjectStoreAway
@@ -116,6 +117,14 @@ class FitStore:
         self._write(renewed)
         self.share(kept.cutoff)
         return renewed
+
+    def weigh(self, origin: int, mixture: Mixture) -> None:
+        """Note the mixture of a kept fit of a backtest, which is scored accordingly from now on."""
+        fit = self.open(origin)
+        assert fit.manifest.experts is not None
+        experts = msgspec.structs.replace(fit.manifest.experts, weight=mixture.weight)
+        self._write(msgspec.structs.replace(fit.manifest, experts=experts, weights=mixture.weights(fit.task)))
+        self.share(origin)
 
     def note_own_scores(self, origin: int, rows: EventColumns) -> Manifest:
         """Add the scores of a regression's fit on these rows of its own to its manifest, which is returned."""
@@ -211,8 +220,8 @@ def find_origins(folder: Path) -> dict[int, Path]:
 
 
 def open_fit(folder: Path) -> Artefact:
-    """Open the fit in a folder and verify it by its probe. Raises ArtefactRefused."""
-    fit = open_artefact(folder)
+    """Open the fit in a folder, its experts included, and verify it by its probe. Raises ArtefactRefused."""
+    fit = with_experts(open_artefact(folder), folder)
     if str(fit.manifest.cutoff) != folder.name or fit.manifest.recipe != folder.parent.name:
         raise ArtefactRefused("The manifest is of another fit.")
     return fit
@@ -221,10 +230,11 @@ def open_fit(folder: Path) -> Artefact:
 def score_fit(
     fit: Artefact, rows: EventColumns, *, window: int, num_revisions: int, is_complete: bool
 ) -> Sequence[Cell]:
-    """The cells of a fit and of naive at its origin, on the rows of a target window. Raises CycleError."""
+    """The cells of a fit, of naive at its origin and of its experts, on a target window's rows. Raises CycleError."""
     manifest, task = fit.manifest, fit.task
     if manifest.label_bounds is not None:
         rows = replace(rows, labels=rows.labels.clip(*manifest.label_bounds))
+    experts = score_experts(fit, rows, window=window, num_revisions=num_revisions, is_complete=is_complete)
     ours = score_cell(
         task,
         fit.session,
@@ -246,4 +256,5 @@ def score_fit(
         num_revisions=num_revisions,
         is_complete=is_complete,
     )
-    return ours, naive
+    answered = [cell for cell in experts if cell.method == task.training.method] or [ours]
+    return *answered, naive, *(cell for cell in experts if cell.method != task.training.method)

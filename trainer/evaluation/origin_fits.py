@@ -13,13 +13,16 @@ import torch
 from contracts.calibration import Calibration
 from contracts.manifest import Manifest
 from contracts.task import Task
+from store.events.columns import EventColumns
 from trainer.data.encoder import Encoder, fit_encoder, prepare
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading
 from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.horizon import HorizonVerdict
+from trainer.evaluation.mixture import Mixture, has_experts
 from trainer.evaluation.release_gates import validated_ages
 from trainer.export.artefact import write_artefact
+from trainer.methods.gbdt import Gbdt, fit_gbdt
 from trainer.network.device import device_name
 from trainer.network.network import CohortNetwork
 from trainer.network.training_loop import EpochReport, Member, finish, fit
@@ -49,9 +52,15 @@ def seeds_of(task: Task) -> list[int]:
     return [int.from_bytes(digest[:4], "big") for digest in digests]
 
 
-def is_fit_of(kept: Manifest, reading: Reading) -> bool:
-    """Whether a kept fit was made from exactly the rows that the reading knows at its cutoff, and the same seeds."""
-    return (kept.rows_digest, kept.seeds) == (reading.latest.digest, seeds_of(reading.schema.task))
+def is_fit_of(kept: Manifest, reading: Reading, mixture: Mixture | None = None) -> bool:
+    """Whether a kept fit was made from exactly the rows that the reading knows at its cutoff, seeds and mixture."""
+    task, experts = reading.schema.task, kept.experts
+    weights = {} if mixture is None else mixture.weights(task)
+    if (kept.rows_digest, kept.seeds, kept.weights) != (reading.latest.digest, seeds_of(task), weights):
+        return False
+    if mixture is None or experts is None:
+        return mixture is None and experts is None
+    return experts.weight == mixture.weight and experts.is_blended == mixture.is_answering
 
 
 def fit_origins(
@@ -125,8 +134,13 @@ def keep_fit(
     git_sha: str,
     verdict: HorizonVerdict | None,
     calibration: Calibration = UNCALIBRATED,
+    mixture: Mixture | None = None,
 ) -> Manifest:
-    """Export a fit into its folder, and share it. An origin of a backtest has no verdict, and so no horizon."""
+    """Export a fit into its folder, and share it. An origin of a backtest has no verdict, and so no horizon.
+
+    If the task has experts, LightGBM is fitted on the same rows, by as many threads as torch has. With a mixture that
+    answers, its trees become part of the graph.
+    """
     store.clear(made.origin)
     task = reading.schema.task
     known, rows = reading.known(made.origin), reading.fit_rows(made.origin)
@@ -147,9 +161,16 @@ def keep_fit(
         seeds=seeds_of(task),
         device=device_name(device),
         git_sha=git_sha,
+        trees=_fit_trees(task, rows, made.origin) if has_experts(task) else None,
+        weight=None if mixture is None else mixture.weight,
+        weights={} if mixture is None else mixture.weights(task),
     )
     if verdict is not None and not task.is_classification:
         newest = clip_labels(task, rows.select(slice(-_NUM_OWN_ROWS, None)), rows)
         manifest = store.note_own_scores(made.origin, newest)
     store.share(made.origin)
     return manifest
+
+
+def _fit_trees(task: Task, rows: EventColumns, origin: int) -> Gbdt:
+    return fit_gbdt(task, rows, origin, seed=seeds_of(task)[0], threads=torch.get_num_threads())

@@ -16,11 +16,12 @@ from contracts.clock import format_moment
 from contracts.errors import CycleError
 from contracts.manifest import graph_feed
 from contracts.task import Task
-from store.error_cells import NAIVE, Cell
+from store.error_cells import ALONE, MIXTURE, NAIVE, Cell
 from store.events.columns import EventColumns
 from trainer.data.encoder import class_positions
 from trainer.evaluation.calibration import LEAST_PROBABILITY, LEAST_SCALE, nonconformity, sketch, tempered_losses
-from trainer.export.opened_artefact import raw_categories
+from trainer.export.opened_artefact import Artefact, raw_categories
+from trainer.methods.gbdt import GBDT, mix_answers
 
 _ROWS_PER_BLOCK = 8192
 
@@ -129,6 +130,40 @@ def score_cell(
         )
     except CycleError as error:
         raise CycleError(f"{error} It is the fit of {format_moment(origin)}.") from error
+
+
+def score_experts(
+    fit: Artefact, rows: EventColumns, *, window: int, num_revisions: int = 0, is_complete: bool = True
+) -> list[Cell]:
+    """The cells of LightGBM and of what the fit would have answered otherwise; none if it has no experts.
+
+    A fit of a backtest, whose graph holds no trees, gets the cell of its mixture here as well, if that answers.
+    """
+    task, manifest = fit.task, fit.manifest
+    if fit.experts is None or manifest.experts is None:
+        return []
+    outputs, count = answer(fit.experts, task, rows), len(manifest.output_names)
+    alone, trees = outputs[:count], outputs[count:]
+    found = {GBDT: trees}
+    if (weight := manifest.experts.weight) is not None:
+        mixture = [output.astype(np.float32) for output in mix_answers(alone, trees, weight)]
+        found |= {ALONE: alone} if manifest.weights else {MIXTURE: mixture}
+        if manifest.weights and not manifest.experts.is_blended:
+            found[task.training.method] = mixture
+    return [
+        make_cell(
+            task,
+            manifest.classes,
+            given,
+            rows,
+            origin=manifest.cutoff,
+            window=window,
+            method=method,
+            num_revisions=num_revisions,
+            is_complete=is_complete,
+        )
+        for method, given in found.items()
+    ]
 
 
 def score_naive(

@@ -26,6 +26,7 @@ from sqlalchemy import Connection, Engine
 from contracts.task import Task
 from store.error_cells import (
     NAIVE,
+    VARIANTS,
     Cell,
     Mark,
     delete_marked,
@@ -40,6 +41,7 @@ from trainer.data.snapshot import Reading
 from trainer.data.windows import history_start, in_window
 from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.old_cells import READ_WINDOWS
+from trainer.methods.gbdt import GBDT
 
 log = structlog.get_logger(__name__)
 
@@ -83,7 +85,8 @@ def read_stored(
     with engine.begin() as connection:
         if doomed:
             delete_marked(connection, task_id, task.recipe, doomed)
-        sketched = task.training.method  # calibration asks for no other method's sketches
+        # Calibration asks for our method's sketches, and the mixture for those of its experts.
+        sketched = (task.training.method, *VARIANTS, GBDT) if task.training.can_mix else (task.training.method,)
         cells = read_cells(connection, task_id, task.recipe, until=reading.cutoff, since=since, sketched=sketched)
     counted = [
         cell

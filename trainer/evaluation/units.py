@@ -6,6 +6,7 @@ are cut. The fits of a unit then have the same bytes in every process with as ma
 
 import hashlib
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,7 @@ from contracts.calibration import Calibration
 from trainer.data.snapshot import Reading
 from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.horizon import HorizonVerdict
+from trainer.evaluation.mixture import Mixture
 from trainer.evaluation.origin_fits import UNCALIBRATED, fit_origins, keep_fit
 from trainer.network.device import choose_device
 from trainer.network.training_loop import EpochReport
@@ -29,20 +31,21 @@ OnEpoch = Callable[[EpochReport], None]
 class Unit:
     """Origins (microseconds) of a reading that are fitted together and kept.
 
-    A candidate's unit has the verdict and the calibration that its fit is kept with.
+    A candidate's unit has the verdict, the calibration and the mixture that its fit is kept with.
     """
 
     reading: Reading
     origins: tuple[int, ...]
     verdict: HorizonVerdict | None = None
     calibration: Calibration = UNCALIBRATED
+    mixture: Mixture | None = None
 
     @cached_property
     def digest(self) -> str:
         """Names the unit: the same task, recipe, rows, origins and verdict always give the same fits."""
         schema, known = self.reading.schema, self.reading.latest
         rows = (schema.schema_id, schema.task.recipe, self.reading.cutoff, known.digest, self.origins)
-        named = (*rows, self.verdict, self.calibration)
+        named = (*rows, self.verdict, self.calibration, self.mixture)
         return hashlib.sha256(msgspec.json.encode(named)).hexdigest()
 
 
@@ -79,6 +82,15 @@ def cut_units(reading: Reading, origins: Sequence[int], settings: TrainerSetting
     return [Unit(reading, part) for part in reversed(parts)]
 
 
+def oldest_first(fits: Iterator[KeptFit], origins: Sequence[int]) -> Iterator[KeptFit]:
+    """The fits of these origins in the order of time, each as soon as all earlier ones are there."""
+    waiting, expected = dict[int, KeptFit](), deque(sorted(origins))
+    for made in fits:
+        waiting[made.origin] = made
+        while expected and expected[0] in waiting:
+            yield waiting.pop(expected.popleft())
+
+
 def carry_out(
     unit: Unit,
     store: FitStore,
@@ -99,6 +111,7 @@ def carry_out(
             git_sha=settings.git_sha,
             verdict=unit.verdict,
             calibration=unit.calibration,
+            mixture=unit.mixture,
         )
         yield KeptFit(fit.origin, fit.epochs)
 

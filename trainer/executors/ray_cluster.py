@@ -30,6 +30,7 @@ from store.units import NewUnit, UnitRow, claim_own, end_unit, give_up_unit, rec
 from trainer.data.snapshot import Reading
 from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.horizon import HorizonVerdict
+from trainer.evaluation.mixture import Mixture
 from trainer.evaluation.units import KeptFit, OnEpoch, Unit, UnitResult, carry_out
 from trainer.network.training_loop import EpochReport
 from trainer.settings import TrainerSettings
@@ -63,15 +64,14 @@ class Returned(msgspec.Struct, frozen=True):
 def fit_remotely(
     reading: Reading,
     origins: tuple[int, ...],
-    verdict: HorizonVerdict | None,
-    calibration: Calibration,
+    judged: tuple[HorizonVerdict | None, Calibration, Mixture | None],
     settings: TrainerSettings,
 ) -> bytes:
     """Carry out a unit in a folder of this node, and return what is kept; settings name no server."""
     epochs: list[EpochReport] = []
     with tempfile.TemporaryDirectory(prefix="morrow-") as home:
         store = FitStore(Path(home), reading.schema.task)
-        unit = Unit(reading, origins, verdict, calibration)
+        unit = Unit(reading, origins, *judged)
         try:
             fits = tuple(carry_out(unit, store, settings, epochs.append))
         except CycleError as error:
@@ -141,7 +141,8 @@ class OnRay:
                 unit = left[row.digest]
                 if id(unit.reading) not in readings:
                     readings[id(unit.reading)] = ray.put(unit.reading)
-                given = readings[id(unit.reading)], unit.origins, unit.verdict, unit.calibration, bare
+                judged = unit.verdict, unit.calibration, unit.mixture
+                given = readings[id(unit.reading)], unit.origins, judged, bare
                 running[task.remote(*given)] = row
         while running:
             with _translated(ray):

@@ -1,12 +1,13 @@
 """A released model as files: graphs, manifest, and a probe that proves on loading that they are what was fitted.
 
-The probe's answers come from torch. If a loaded graph gives the same answers, graph and network agree on rows like the
-fit's, on unseen values and on missing values. The probe's rows are synthetic: a version outlives the events that it was
-trained on, and erased values must not survive in its manifest or in the input example that MLflow shows.
+The probe's answers come from torch, and from LightGBM if its trees answer too. If a loaded graph gives the same
+answers, it agrees with them on rows like the fit's, on unseen values and on missing values. The probe's rows are
+synthetic: a version outlives the events that it was trained on, and erased values must not survive in its manifest or
+in the input example that MLflow shows.
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,13 @@ from numpy.typing import NDArray
 from contracts.calibration import Calibration
 from contracts.clock import Clock
 from contracts.manifest import (
+    EXPERTS_FILE,
     FORMAT_VERSION,
     GRAPH_FILE,
     MANIFEST_FILE,
     RATE_FILE,
     AgeError,
+    Experts,
     Manifest,
     Probe,
     checksum,
@@ -32,8 +35,10 @@ from store.events.columns import NEVER, EventColumns
 from trainer.data.encoder import Encoder, encode
 from trainer.data.labels import clip_labels, label_bounds
 from trainer.data.windows import newest_window
-from trainer.export.onnx_export import build_graph, build_rate_graph
+from trainer.export.onnx_export import build_experts_graph, build_graph, build_rate_graph
 from trainer.export.opened_artefact import raw_categories
+from trainer.export.tree_graph import Blend
+from trainer.methods.gbdt import Gbdt, answer_gbdt, mix_answers
 from trainer.methods.naive_answer import naive_answer
 from trainer.network.losses import log_scale
 from trainer.network.network import CohortNetwork
@@ -47,13 +52,33 @@ _FARTHEST = 1e300
 
 
 def torch_answers(
-    encoder: Encoder, network: CohortNetwork, members: Sequence[int], rows: EventColumns, temperature: float = 1.0
+    encoder: Encoder,
+    network: CohortNetwork,
+    members: Sequence[int],
+    rows: EventColumns,
+    temperature: float = 1.0,
+    *,
+    blend: Blend | None = None,
 ) -> NDArray[np.float64]:
     """The answers that the graph of these members must give: probabilities `(n, C)`, or mean and scale `(n, 2)`."""
+    answers = _answers_alone(encoder, network, members, rows)
+    if blend is not None:
+        theirs = answer_gbdt(blend.trees, rows, 1)
+        ours = [answers] if encoder.is_classification else [*answers.T]
+        answers = np.column_stack(mix_answers(ours, theirs, blend.weight))
+    if encoder.is_classification and temperature != 1:
+        tempered: NDArray[np.float64] = (torch.from_numpy(answers).log() / temperature).softmax(-1).numpy()
+        return tempered
+    return answers
+
+
+def _answers_alone(
+    encoder: Encoder, network: CohortNetwork, members: Sequence[int], rows: EventColumns
+) -> NDArray[np.float64]:
     raw = torch.from_numpy(outputs(network, encode(encoder, rows), members)).double()
     if encoder.is_classification:
-        answers: NDArray[np.float64] = (raw.softmax(-1).mean(0).log() / temperature).softmax(-1).numpy()
-        return answers
+        shares: NDArray[np.float64] = raw.softmax(-1).mean(0).numpy()
+        return shares
     means, scales = raw[..., 0], log_scale(raw[..., 1]).exp()
     mean = means.mean(0)
     scale = (scales**2 + (means - mean) ** 2).mean(0).sqrt()
@@ -67,6 +92,8 @@ def make_probe(
     members: Sequence[int],
     trained_from: int,
     temperature: float = 1.0,
+    *,
+    blend: Blend | None = None,
 ) -> Probe:
     """A probe of synthetic rows from `trained_from` (microseconds) on.
 
@@ -77,7 +104,7 @@ def make_probe(
         at=rows.at.tolist(),
         numbers=[[None if np.isnan(value) else value for value in row] for row in rows.numbers.tolist()],
         categories=raw_categories(rows).tolist(),
-        outputs=torch_answers(encoder, network, members, rows, temperature).tolist(),
+        outputs=torch_answers(encoder, network, members, rows, temperature, blend=blend).tolist(),
     )
 
 
@@ -143,8 +170,14 @@ def write_artefact(
     seeds: Sequence[int],
     device: str,
     git_sha: str,
+    trees: Gbdt | None = None,
+    weight: float | None = None,
+    weights: Mapping[str, float] = {},
 ) -> Manifest:
     """Write graphs and manifest into `folder`, which appears whole or not at all and replaces the rest of a killed try.
+
+    With `trees` the graph of experts is written too. The version answers with the mixture if its `weights` are given;
+    `weight` is then that of the network.
 
     `rows` are those of the fit, at least one. `num_rows` and `rows_digest` count all rows known at the cutoff, withheld
     rows included. Both graphs have the temperature of `calibration`. Moments in microseconds; `horizon` in windows.
@@ -153,8 +186,14 @@ def write_artefact(
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
+    answering = Blend(trees, weight) if weights and trees is not None and weight is not None else None
     for name, build in ((GRAPH_FILE, build_graph), (RATE_FILE, build_rate_graph)):
-        (partial / name).write_bytes(build(encoder, network, members, temperature).SerializeToString())
+        (partial / name).write_bytes(build(encoder, network, members, temperature, blend=answering).SerializeToString())
+    experts = None
+    if trees is not None:
+        graph = build_experts_graph(encoder, network, members, trees)
+        (partial / EXPERTS_FILE).write_bytes(graph.SerializeToString())
+        experts = Experts(checksum(partial / EXPERTS_FILE), weight, is_blended=answering is not None)
     manifest = Manifest(
         format_version=FORMAT_VERSION,
         task=task.model_dump(mode="json"),
@@ -175,11 +214,13 @@ def write_artefact(
         read_at=read_at,
         seeds=list(seeds),
         batch_size=task.training.rows_per_minibatch(len(rows)),
+        weights=dict(weights),
+        experts=experts,
         gaps=_find_unsupported(rows, encoder.clock, horizon),
         device=device,
         git_sha=git_sha,
         checksums={name: checksum(partial / name) for name in (GRAPH_FILE, RATE_FILE)},
-        probe=make_probe(encoder, network, members, trained_from, temperature),
+        probe=make_probe(encoder, network, members, trained_from, temperature, blend=answering),
     )
     (partial / MANIFEST_FILE).write_bytes(encode_manifest(manifest))
     shutil.rmtree(folder, ignore_errors=True)

@@ -17,50 +17,101 @@ from contracts.manifest import VOCABULARIES
 from trainer.data.encoder import Encoder
 from trainer.export.input_graph import look_up_embeddings, read_columns
 from trainer.export.onnx_builder import DOUBLE, FLOAT, INT64, STRING, Constant, Dual, GraphBuilder, rows_of
-from trainer.export.output_graph import add_class_outputs, add_regression_outputs
+from trainer.export.output_graph import (
+    Trees,
+    add_class_experts,
+    add_class_outputs,
+    add_regression_experts,
+    add_regression_outputs,
+)
+from trainer.export.tree_graph import Blend, add_trees
 from trainer.export.weights import Affine, Weights, is_gated, read_weights
+from trainer.methods.gbdt import Gbdt
 from trainer.network.network import CohortNetwork
 
 
 def build_graph(
-    encoder: Encoder, network: CohortNetwork, members: Sequence[int], temperature: float = 1.0
+    encoder: Encoder,
+    network: CohortNetwork,
+    members: Sequence[int],
+    temperature: float = 1.0,
+    *,
+    blend: Blend | None = None,
 ) -> onnx.ModelProto:
     """The graph of the averaged answer of these members, all fitted with this encoder, to raw rows.
 
     Classification averages the probabilities p and answers `p^(1/T) / Σ p^(1/T)`. Regression has no temperature; it
     answers the mean and the standard deviation of the members' equal mixture, `scale² = mean over members of
-    (scale_e² + (mean_e − mean)²)`, in the target's own unit.
+    (scale_e² + (mean_e − mean)²)`, in the target's own unit. With a blend, p is averaged once more with the trees'
+    probabilities, or mean and scale are those of the weighted mixture of both answers.
     """
-    return _build(encoder, network, members, temperature, with_rate=False)
+    return _build(encoder, network, members, temperature, blend=blend, with_rate=False)
 
 
 def build_rate_graph(
-    encoder: Encoder, network: CohortNetwork, members: Sequence[int], temperature: float = 1.0
+    encoder: Encoder,
+    network: CohortNetwork,
+    members: Sequence[int],
+    temperature: float = 1.0,
+    *,
+    blend: Blend | None = None,
 ) -> onnx.ModelProto:
-    """The graph of the same answer and its rate per second, with features and calendar held."""
-    return _build(encoder, network, members, temperature, with_rate=True)
+    """The graph of the same answer and its rate per second, with features and calendar held; trees have rate 0."""
+    return _build(encoder, network, members, temperature, blend=blend, with_rate=True)
+
+
+def build_experts_graph(
+    encoder: Encoder, network: CohortNetwork, members: Sequence[int], trees: Gbdt
+) -> onnx.ModelProto:
+    """The graph of what the members and the trees answer, in turn, without a temperature."""
+    blend = Blend(trees, 0.0)
+    graph = GraphBuilder()
+    raw = _network(graph, read_weights(encoder, network, members), with_rate=False)
+    if encoder.is_classification:
+        names = add_class_experts(graph, raw, _trees(graph, blend))
+        outputs = [rows_of(name, FLOAT, encoder.num_outputs) for name in names]
+    else:
+        names = add_regression_experts(graph, encoder, raw, _trees(graph, blend))
+        outputs = [rows_of(name, FLOAT) for name in names]
+    return graph.build(_inputs(encoder), outputs)
 
 
 def _build(
-    encoder: Encoder, network: CohortNetwork, members: Sequence[int], temperature: float, *, with_rate: bool
+    encoder: Encoder,
+    network: CohortNetwork,
+    members: Sequence[int],
+    temperature: float,
+    *,
+    blend: Blend | None,
+    with_rate: bool,
 ) -> onnx.ModelProto:
     graph = GraphBuilder()
     raw = _network(graph, read_weights(encoder, network, members), with_rate)
+    trees = None if blend is None else _trees(graph, blend)
     if encoder.is_classification:
-        add_class_outputs(graph, encoder, raw, temperature)
+        add_class_outputs(graph, encoder, raw, temperature, trees)
         outputs = [rows_of(name, FLOAT, encoder.num_outputs) for name in ("probabilities", "rate")]
     else:
-        add_regression_outputs(graph, encoder, raw)
+        add_regression_outputs(graph, encoder, raw, trees)
         outputs = [rows_of(name, FLOAT) for name in ("mean", "scale", "mean_rate", "scale_rate")]
+    inputs = _inputs(encoder)
+    if with_rate:
+        return graph.build(inputs, outputs)
+    vocabularies = {VOCABULARIES: json.dumps(encoder.vocabularies, ensure_ascii=False)}
+    return graph.build(inputs, outputs[: len(outputs) // 2], vocabularies if encoder.vocabularies else {})
+
+
+def _trees(graph: GraphBuilder, blend: Blend) -> Trees:
+    return Trees(add_trees(graph, blend.trees), blend.trees.scale, 1 - blend.weight)
+
+
+def _inputs(encoder: Encoder) -> list[onnx.ValueInfoProto]:
     inputs = [rows_of("at", INT64)]
     if encoder.numbers:
         inputs.append(rows_of("numbers", DOUBLE, len(encoder.numbers)))
     if encoder.vocabularies:
         inputs.append(rows_of("categories", STRING, len(encoder.vocabularies)))
-    if with_rate:
-        return graph.build(inputs, outputs)
-    vocabularies = {VOCABULARIES: json.dumps(encoder.vocabularies, ensure_ascii=False)}
-    return graph.build(inputs, outputs[: len(outputs) // 2], vocabularies if encoder.vocabularies else {})
+    return inputs
 
 
 def _network(graph: GraphBuilder, weights: Weights, with_rate: bool) -> Dual:

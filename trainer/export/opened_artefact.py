@@ -3,8 +3,9 @@
 Nothing here needs torch, so neither do processes that only score, such as live scoring.
 """
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from onnxruntime import InferenceSession, SessionOptions
 
 from contracts.errors import ArtefactRefused
-from contracts.manifest import GRAPH_FILE, RATE_FILE, Manifest, check_probe, read_artefact
+from contracts.manifest import EXPERTS_FILE, GRAPH_FILE, RATE_FILE, Manifest, check_probe, read_artefact
 from contracts.task import Task
 from store.events.columns import EventColumns
 
@@ -21,11 +22,15 @@ _ERRORS_ONLY = 3
 
 @dataclass(frozen=True)
 class Artefact:
-    """A model that was read from a folder: its manifest, its task, and a session on the graph of values."""
+    """A model that was read from a folder: its manifest, its task, and a session on the graph of values.
+
+    `experts` is a session on the graph of experts, if there is one and it was opened.
+    """
 
     manifest: Manifest
     task: Task
     session: InferenceSession
+    experts: InferenceSession | None = None
 
 
 def open_artefact(folder: Path) -> Artefact:
@@ -35,6 +40,19 @@ def open_artefact(folder: Path) -> Artefact:
     """
     manifest, files = read_artefact(folder)
     return _open(manifest, files)
+
+
+def with_experts(artefact: Artefact, folder: Path) -> Artefact:
+    """The artefact with its graph of experts, if it has one, opened from its folder. Raises ArtefactRefused."""
+    if artefact.manifest.experts is None:
+        return artefact
+    try:
+        graph = (folder / EXPERTS_FILE).read_bytes()
+        if hashlib.sha256(graph).hexdigest() != artefact.manifest.experts.checksum:
+            raise ArtefactRefused(f"{EXPERTS_FILE} has another checksum than the manifest says.")
+        return replace(artefact, experts=open_graph(graph))
+    except OSError as error:
+        raise ArtefactRefused(f"{EXPERTS_FILE} cannot be read: {error}") from error
 
 
 def verify_artefact(folder: Path) -> Artefact:

@@ -25,6 +25,14 @@ _ROWS = np.array([1])
 _NEARLY_ZERO = float(np.float32(1e-35))
 
 
+@dataclass(frozen=True)
+class Blend:
+    """The trees of LightGBM next to a network whose answers have this weight; those of the trees have the rest."""
+
+    trees: Gbdt
+    weight: float
+
+
 @dataclass
 class _Columns:
     """The columns that trees compare: numbers, model time and calendar as the booster has them, then memberships.

@@ -6,6 +6,7 @@ the number of rounds is found, and their residuals give a regression's constant 
 on all rows with that many rounds. LightGBM is an extra of the package, so it is imported only where it is used.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,6 +89,21 @@ def answer_gbdt(fit: Gbdt, rows: EventColumns, threads: int) -> list[NDArray[np.
     if not encoder.is_classification:
         return in_units_of_labels(encoder, found[:, 0], fit.scale)
     return [found.astype(np.float32)]
+
+
+def mix_answers(
+    ours: Sequence[NDArray[np.floating[Any]]], theirs: Sequence[NDArray[np.floating[Any]]], weight: float
+) -> list[NDArray[np.float64]]:
+    """Answers of the mixture in which ours have this weight, in the form of a graph's outputs.
+
+    Its mean and scale are those of a weighted mixture of two distributions.
+    """
+    own, other = ([output.astype(np.float64) for output in outputs] for outputs in (ours, theirs))
+    mixed = [weight * own[0] + (1 - weight) * other[0]]
+    if len(own) > 1:
+        squares = weight * own[1] ** 2 + (1 - weight) * other[1] ** 2
+        mixed.append(np.sqrt(squares + weight * (1 - weight) * (own[0] - other[0]) ** 2))
+    return mixed
 
 
 def keep_gbdt(folder: Path, fit: Gbdt, recipe: str) -> None:

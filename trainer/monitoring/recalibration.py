@@ -12,10 +12,11 @@ from contracts.calibration import Calibration
 from contracts.clock import format_moment, from_micros, to_micros
 from contracts.task import Task
 from contracts.verdict import Recalibration
-from store.error_cells import read_cells
+from store.error_cells import VARIANTS, read_cells
 from store.releases import Release, read_overlay
 from trainer.data.windows import complete_until
 from trainer.evaluation.calibration import WALKED_WINDOWS, calibration_of
+from trainer.evaluation.mixture import as_fit_of
 from trainer.monitoring.promises import Change, Promise
 
 _LEAST_DIFFERENCE = 1e-6
@@ -42,7 +43,8 @@ def recalibrate(
         return None
     former = overlay.calibration
     # The graph keeps its temperature; a release without calibration was exported without a temperature.
-    found = _calibrate(connection, task_id, task, newest, temperature=1.0 if former is None else former.temperature)
+    temperature = 1.0 if former is None else former.temperature
+    found = _calibrate(connection, task_id, task, cutoff=promise.cutoff, newest=newest, temperature=temperature)
     if former is not None and not differs(former, found):
         return None
     return Change(
@@ -55,16 +57,18 @@ def recalibrate(
     )
 
 
-def _calibrate(connection: Connection, task_id: int, task: Task, newest: int, temperature: float) -> Calibration:
+def _calibrate(
+    connection: Connection, task_id: int, task: Task, *, cutoff: int, newest: int, temperature: float
+) -> Calibration:
     cells = read_cells(
         connection,
         task_id,
         task.recipe,
         since=newest - WALKED_WINDOWS * task.clock.window,
         until=newest + task.clock.window,
-        method=task.training.method,
+        methods=(task.training.method, *VARIANTS),
     )
-    return calibration_of(task, cells, temperature)
+    return calibration_of(task, as_fit_of(task, cells, cutoff), temperature)
 
 
 def differs(one: Calibration, other: Calibration) -> bool:

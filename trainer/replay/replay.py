@@ -27,6 +27,7 @@ from trainer.evaluation.backtest import judge, report_epoch
 from trainer.evaluation.calibration import calibration_of
 from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.horizon import AgeVerdict, horizon_rule, judge_ages
+from trainer.evaluation.mixture import as_answered, mix
 from trainer.evaluation.origin_fits import UNCALIBRATED, Fit, fit_origins, keep_fit
 from trainer.evaluation.release_gates import (
     check_horizon,
@@ -197,7 +198,8 @@ def _replay_cutoff(
     horizon, released, calibration = 0, None, UNCALIBRATED
     expected: tuple[AgeVerdict, ...] = ()
     if fit is not None:
-        cells = simulated.ordered_cells()
+        mixture = mix(task, simulated.ordered_cells(), origin)
+        cells = as_answered(task, simulated.ordered_cells(), mixture)
         verdict, expected, calibration = judge(past, cells), _expected_errors(past, cells), calibration_of(task, cells)
         horizon = verdict.horizon
         store = FitStore(run.settings.home, task)
@@ -209,6 +211,7 @@ def _replay_cutoff(
             git_sha=run.settings.git_sha,
             verdict=verdict,
             calibration=calibration,
+            mixture=mixture,
         )
         simulated.add_fit(store.open(origin))
         decisions += check_horizon(task, verdict)
@@ -272,7 +275,8 @@ def _run_rival(
     for cutoff in cutoffs:
         origin = cutoff.served[1] if cutoff.served else cutoff.origin
         cell = simulated.cells.get((origin, cutoff.origin, run.task.training.method))
-        if cell is not None and cell.is_complete:
+        is_scored = (origin, cutoff.origin, method) in simulated.cells  # as an expert
+        if cell is not None and cell.is_complete and not is_scored:
             windows.setdefault(origin, []).append(cutoff.origin)
     run.report("rival.began", method=method, num_origins=len(windows))
     settings = run.settings

@@ -44,6 +44,7 @@ from trainer.data.snapshot import Reading
 from trainer.evaluation.backtest import compare, delete_unneeded, fill_and_judge, read_needed
 from trainer.evaluation.calibration import calibration_of
 from trainer.evaluation.fit_store import FitStore, open_fits
+from trainer.evaluation.mixture import as_answered, mix
 from trainer.evaluation.origin_fits import is_fit_of
 from trainer.evaluation.release_gates import (
     check_horizon,
@@ -172,8 +173,12 @@ def _retrain(
     )
 
     attempt.begin("fit")
+    mixture = mix(task, cells, cutoff)
+    if mixture is not None:
+        attempt.report("mixture.weighed", weight=mixture.weight, is_answering=mixture.is_answering)
+    cells = as_answered(task, cells, mixture)
     calibration = calibration_of(task, cells)
-    is_new = _fit_or_reuse(attempt, executor, Unit(reading, (cutoff,), horizon, calibration), store)
+    is_new = _fit_or_reuse(attempt, executor, Unit(reading, (cutoff,), horizon, calibration, mixture), store)
 
     attempt.begin("verify")
     candidate = verify_artefact(store.folder(cutoff))
@@ -227,7 +232,7 @@ def _fit_or_reuse(attempt: Attempt, executor: Executor, candidate: Unit, store: 
     assert candidate.verdict is not None
     reading, cutoff = candidate.reading, candidate.reading.cutoff
     kept = store.find(cutoff)
-    if kept is not None and is_fit_of(kept.manifest, reading):
+    if kept is not None and is_fit_of(kept.manifest, reading, candidate.mixture):
         attempt.report("fit.reused", cutoff=cutoff)
         attempt.begin("export")
         store.renew(kept.manifest, reading.schema, candidate.verdict, candidate.calibration)

@@ -111,9 +111,10 @@ def fill_rivals(
 
 
 def with_method(reading: Reading, method: str) -> Reading:
-    """The same rows for a task whose recipe differs in its method alone."""
+    """The same rows for a task whose recipe has another method, and no experts."""
     training = reading.schema.task.training
-    return reading.with_training(training.model_validate(training.model_dump() | {"method": method}))
+    alone = {"method": method, "experts": ("gi",)}
+    return reading.with_training(training.model_validate(training.model_dump() | alone))
 
 
 def rival_folder(home: Path, reading: Reading, method: str, origin: int) -> Path:

@@ -7,7 +7,7 @@ from uuid import uuid4
 import msgspec
 
 from contracts.errors import ArtefactRefused
-from contracts.manifest import MANIFEST_FILE
+from contracts.manifest import EXPERTS_FILE, MANIFEST_FILE
 
 # Says which store has the fit of a folder, as which object. Without it the fit was made here and is not shared yet.
 MARKER_FILE = ".digest"
@@ -18,7 +18,7 @@ class _Listed(msgspec.Struct):
 
 
 def pack(folder: Path) -> bytes:
-    """The files of a fit: for a network the manifest and the files that it lists, but no pictures.
+    """The files of a fit: for a network the manifest, the files that it lists and its experts, but no pictures.
 
     Raises ArtefactRefused if they cannot be read.
     """
@@ -26,6 +26,7 @@ def pack(folder: Path) -> bytes:
         if (manifest := folder / MANIFEST_FILE).is_file():
             listed = msgspec.json.decode(manifest.read_bytes(), type=_Listed).checksums
             files = [manifest, *(folder / Path(name).name for name in listed)]
+            files += [experts] if (experts := folder / EXPERTS_FILE).is_file() else []
         else:
             files = [file for file in folder.iterdir() if file.is_file() and not file.name.startswith(".")]
         content = {file.name: file.read_bytes() for file in files}
