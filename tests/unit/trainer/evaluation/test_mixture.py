@@ -28,7 +28,7 @@ def cells_of(window: int, *, alone: float, gbdt: float, mixture: float, is_mixed
 
 
 def better_mixture(windows: Sequence[int] = range(10, 20), is_mixed: bool = False) -> list[Cell]:
-    """The mixture errs by a tenth less than either expert, give or take."""
+    """The mixture's error is a tenth below either expert's, give or take."""
     return [
         cell
         for k, window in enumerate(windows)
