@@ -57,6 +57,10 @@ class _Columns:
     def place(self, node: Node) -> int:
         """The column of a split."""
         feature, num_categories = node["split_feature"], len(self.encoder.vocabularies)
+        first_wave = num_categories + len(self.encoder.numbers) + 1
+        if feature >= first_wave:  # here all sines come first
+            number, is_cosine = divmod(feature - first_wave, 2)
+            return first_wave - num_categories + is_cosine * len(self.encoder.calendar) + int(number)
         if feature >= num_categories:
             return int(feature) - num_categories
         before = sum(len(sets) for j, sets in self.members.items() if j < feature)
@@ -76,16 +80,14 @@ class _Columns:
         return graph.add("Unsqueeze", rounded, _ROWS)
 
     def _calendar(self, graph: GraphBuilder) -> list[str]:
-        """Sine and cosine of each phase, as `trainer.data.encoder.phase`, in whole steps."""
+        """Sines of all phases, then their cosines, as `trainer.data.encoder.phase`, in whole steps."""
         if not self.encoder.calendar:
             return []
         periods = np.array([PERIODS[name] for name in self.encoder.calendar], np.int64)
         elapsed = graph.add("Mod", graph.add("Unsqueeze", "at", _ROWS), periods)
         angles = graph.add("Mul", graph.add("Cast", elapsed, to=DOUBLE), 2 * np.pi / periods)
         pairs = graph.add("Concat", *(graph.add(wave, angles) for wave in ("Sin", "Cos")), axis=1)
-        by_phase = np.arange(2 * len(periods)).reshape(2, -1).T.ravel()
-        ordered = graph.add("Gather", pairs, by_phase, axis=1) if len(periods) > 1 else pairs
-        return [graph.add("Round", graph.add("Mul", ordered, np.float64(WAVE_STEPS)))]
+        return [graph.add("Round", graph.add("Mul", pairs, np.float64(WAVE_STEPS)))]
 
     def _memberships(self, graph: GraphBuilder) -> Iterator[str]:
         """1 where a category is among the codes of a set, else 0."""
