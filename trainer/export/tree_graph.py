@@ -56,13 +56,13 @@ class _Columns:
 
     def place(self, node: Node) -> int:
         """The column of a split."""
-        feature, num_categories = node["split_feature"], len(self.encoder.vocabularies)
+        feature, num_categories = int(node["split_feature"]), len(self.encoder.vocabularies)
         first_wave = num_categories + len(self.encoder.numbers) + 1
         if feature >= first_wave:  # here all sines come first
             number, is_cosine = divmod(feature - first_wave, 2)
-            return first_wave - num_categories + is_cosine * len(self.encoder.calendar) + int(number)
+            return first_wave - num_categories + is_cosine * len(self.encoder.calendar) + number
         if feature >= num_categories:
-            return int(feature) - num_categories
+            return feature - num_categories
         before = sum(len(sets) for j, sets in self.members.items() if j < feature)
         return self.num_plain + before + self.members[feature].index(_codes(node))
 
