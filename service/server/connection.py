@@ -145,7 +145,7 @@ class Connection(HttpToolsProtocol):
         elif not self._names_host():
             self.app = partial(self._refuse_head, 400, _NO_HOST)
         elif self._is_transformed():
-            self.app = partial(self._refuse_head, 501, _NO_TRANSFER)
+            self.app = partial(self._refuse_head, 501, self._say_codings())
         elif self.url[:1] != b"/":
             self.url = _as_path(self.url)
         self._num_open = 0
@@ -325,6 +325,11 @@ class Connection(HttpToolsProtocol):
         """Whether the body is sent in another transfer coding than chunks, or in several (RFC 9112, 6.1)."""
         codings = [value for name, value in self.headers if name == b"transfer-encoding"]
         return bool(codings) and b",".join(codings).strip(b" \t,").lower() != b"chunked"
+
+    def _say_codings(self) -> str:
+        """Why they are refused, with those that were sent."""
+        codings = b", ".join(value for name, value in self.headers if name == b"transfer-encoding")
+        return f"Transfer-Encoding is {codings.decode('latin-1')[:40]!r}. {_NO_TRANSFER}"
 
     def _head_size(self) -> int:
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)

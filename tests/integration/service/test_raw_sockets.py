@@ -6,6 +6,7 @@ nothing that hides behind it is taken for a request.
 
 import gzip
 import json
+import re
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -219,6 +220,8 @@ def test_a_body_in_another_transfer_coding_than_chunks_is_refused_in_words(
             problem = json.loads(answer.read())
         assert (answer.status, problem["type"]) == (501, "/problems/unsupported-transfer")
         assert "Content-Encoding: gzip" in problem["detail"]
+        sent_as = ", ".join(re.findall(r"Transfer-Encoding: (.*?)\r\n", codings.decode()))
+        assert problem["detail"].startswith(f"Transfer-Encoding is {sent_as!r}. ")
         assert answer.getheader("Connection") == "close"
     assert stored(engine) == []
 
