@@ -28,8 +28,8 @@ def open_api(url: str) -> "httpx.Client":
         address = read_http_address(url)
     except ValueError as error:
         raise InvalidInput([Fault("MORROW_URL", f"{url} {error}")]) from None
-    key = os.environ.get("MORROW_KEY")
-    if key and not (key.isascii() and key.isprintable()):
+    key = os.environ.get("MORROW_KEY", "").strip()
+    if not (key.isascii() and key.isprintable()) or " " in key:
         raise InvalidInput([Fault("MORROW_KEY", "holds a character that no key has: copy it again")])
     headers = {"Authorization": f"Bearer {key}"} if key else None
     return httpx.Client(base_url=address, headers=headers, timeout=TIMEOUT_SECONDS, **client_options(address))

@@ -6,8 +6,6 @@ from typing import Any, Literal
 
 import msgspec
 
-Value = bool | float | str | None
-
 
 class Fault(msgspec.Struct, frozen=True):
     """One fault of a request: the field, by its name, and what is wrong with it."""

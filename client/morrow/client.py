@@ -3,11 +3,11 @@
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from datetime import tzinfo
-from functools import wraps
+from functools import partial, wraps
 from types import TracebackType
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
@@ -23,10 +23,20 @@ TIMEOUT_SECONDS = 60.0
 
 
 def _headers(key: str | None) -> dict[str, str]:
-    key = os.environ.get("MORROW_KEY") if key is None else key
-    if key and not (key.isascii() and key.isprintable()):
+    key = (os.environ.get("MORROW_KEY", "") if key is None else key).strip()
+    if not (key.isascii() and key.isprintable()) or " " in key:
         raise ValueError("the key holds a character that no key has: copy it again")
     return {"authorization": f"Bearer {key}"} if key else {}
+
+
+def _address(url: str) -> httpx.URL:
+    try:
+        address = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"{url!r} is no address: {error}") from None
+    if address.scheme not in ("http", "https") or not address.host:
+        raise ValueError(f"{url!r} is no address: give one such as http://127.0.0.1:8000")
+    return address
 
 
 def _build(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:
@@ -47,20 +57,21 @@ def _blocking(
 
 def _awaited(
     operation: Callable[Concatenate[Settings, P], Exchange[T]],
-) -> Callable[Concatenate["AsyncClient", P], Awaitable[T]]:
+) -> Callable[Concatenate["AsyncClient", P], Coroutine[Any, Any, T]]:
     @wraps(operation)
-    def method(client: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+    def method(client: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
         return client._carry_out(operation(client.settings, *args, **kwargs))
 
     return method
 
 
 class Client:
-    """Calls the API at `url`, with a pool of connections that are kept open; safe to share between threads.
+    """Calls the API at `url`, with a pool of connections that are kept open.
 
     `key` is MORROW_KEY's if left out. What can succeed later is tried again for `patience` seconds, as `Retry-After`
-    says; what cannot is never repeated. `timezone` is that of moments that have none; without it they are refused.
-    `transport` replaces the network in tests. Close the client, or use it as a context manager.
+    says; what cannot is never repeated. One request waits at most `timeout` seconds for bytes. `timezone` is that of
+    moments that have none; without it they are refused. `transport` replaces the network in tests. Close the client, or
+    use it as a context manager. Threads may share it; a process that is forked opens connections of its own.
     """
 
     def __init__(
@@ -69,11 +80,15 @@ class Client:
         *,
         key: str | None = None,
         patience: float = PATIENCE_SECONDS,
+        timeout: float = TIMEOUT_SECONDS,
         timezone: tzinfo | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.settings = Settings(patience, timezone)
-        self._http = httpx.Client(base_url=url, headers=_headers(key), timeout=TIMEOUT_SECONDS, transport=transport)
+        self._open = partial(
+            httpx.Client, base_url=_address(url), headers=_headers(key), timeout=timeout, transport=transport
+        )
+        self._http, self._process = self._open(), os.getpid()
 
     predict = _blocking(operations.predict)
     predict_many = _blocking(operations.predict_many)
@@ -111,15 +126,17 @@ class Client:
             else:
                 reply = self._send(step)
 
-    def _send(self, request: Request) -> httpx.Response | httpx.TransportError:
+    def _send(self, request: Request) -> httpx.Response | httpx.RequestError:
+        if self._process != os.getpid():  # forked: two processes on one connection would read each other's answers
+            self._http, self._process = self._open(), os.getpid()
         try:
             return self._http.send(_build(self._http, request))
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return error
 
 
 class AsyncClient:
-    """`Client` for asyncio: the same methods, to be awaited."""
+    """`Client` for asyncio: the same methods, to be awaited in the event loop that first used it."""
 
     def __init__(
         self,
@@ -127,12 +144,13 @@ class AsyncClient:
         *,
         key: str | None = None,
         patience: float = PATIENCE_SECONDS,
+        timeout: float = TIMEOUT_SECONDS,
         timezone: tzinfo | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.settings = Settings(patience, timezone)
         self._http = httpx.AsyncClient(
-            base_url=url, headers=_headers(key), timeout=TIMEOUT_SECONDS, transport=transport
+            base_url=_address(url), headers=_headers(key), timeout=timeout, transport=transport
         )
 
     predict = _awaited(operations.predict)
@@ -171,8 +189,8 @@ class AsyncClient:
             else:
                 reply = await self._send(step)
 
-    async def _send(self, request: Request) -> httpx.Response | httpx.TransportError:
+    async def _send(self, request: Request) -> httpx.Response | httpx.RequestError:
         try:
             return await self._http.send(_build(self._http, request))
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return error

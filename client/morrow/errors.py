@@ -1,10 +1,15 @@
 """What can go wrong: the API is not reached, or it refuses with a problem document (RFC 9457)."""
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+import msgspec
 
 from morrow.answers import Fault, Problem, Upload
+
+_ROW = re.compile(r"\brows\[(\d+)\]")
 
 
 class NaiveMoment(ValueError):
@@ -12,6 +17,10 @@ class NaiveMoment(ValueError):
 
     def __init__(self, moment: object) -> None:
         super().__init__(f"{moment} has no time zone: give it one, or open the client with timezone=")
+        self.moment = moment
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.moment,)
 
 
 class MorrowError(Exception):
@@ -31,6 +40,10 @@ class UploadInterrupted(MorrowError):
     def __init__(self, report: Upload, cause: MorrowError) -> None:
         super().__init__(f"The upload ended after {report.sent} events: {cause}")
         self.report = report
+        self.__cause__ = cause
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.report, self.__cause__)
 
 
 class ApiError(MorrowError):
@@ -45,6 +58,19 @@ class ApiError(MorrowError):
         super().__init__(f"{problem.detail or problem.title} ({problem.status})")
         self.problem = problem
         self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.problem, self.retry_after)
+
+    def count_rows_from(self, first: int) -> "ApiError":
+        """The same refusal of a batch whose rows are numbered from `first`."""
+
+        def renumber(text: str) -> str:
+            return _ROW.sub(lambda found: f"rows[{int(found[1]) + first}]", text)
+
+        errors = [Fault(renumber(fault.field), fault.reason) for fault in self.problem.errors]
+        problem = msgspec.structs.replace(self.problem, detail=renumber(self.problem.detail), errors=errors)
+        return type(self)(problem, self.retry_after)
 
     @property
     def status(self) -> int:
@@ -165,12 +191,24 @@ class ModelExpired(ApiError):
 
 
 class Unavailable(ApiError):
-    """A store, or a thread, did not become available until the client's patience ended."""
+    """The API could not carry out the request until the client's patience ended; `problem.type` says why."""
 
     type = "/problems/unavailable"
 
 
-_CLASSES: Mapping[str, type[ApiError]] = {one.type: one for one in ApiError.__subclasses__()}
+# What the same request can succeed with after a pause. All others need another request, or another model.
+PASSING = {
+    Throttled.type,
+    Unavailable.type,
+    "/problems/overloaded",
+    "/problems/not-loaded",
+    "/problems/not-ready",
+    "/problems/task-leaving",
+}
+_CLASSES: Mapping[str, type[ApiError]] = {
+    **dict.fromkeys(PASSING, Unavailable),
+    **{one.type: one for one in ApiError.__subclasses__()},
+}
 
 
 def make_error(problem: Problem, retry_after: float | None) -> ApiError:

@@ -4,32 +4,31 @@ An *exchange* is a generator. It yields a `Request` to send or a `Pause` to wait
 and returns what the caller wants.
 """
 
+import math
 import random
+import time
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 import httpx
 import msgspec
 
 from morrow.answers import Problem
-from morrow.errors import ApiError, Unreachable, make_error
+from morrow.errors import PASSING, ApiError, Unreachable, make_error
 
 T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 5.0
-# What the same request can succeed with after a pause. All others need another request, or another model.
-_PASSING = {
-    "/problems/throttled",
-    "/problems/overloaded",
-    "/problems/unavailable",
-    "/problems/not-loaded",
-    "/problems/not-ready",
-    "/problems/task-leaving",
-}
 # What a proxy answers while no API stands behind it.
 _PASSING_STATUSES = {502, 503, 504}
+# Failures before any byte was sent, and those that the same request always meets.
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_LASTING = (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.DecodingError)
 
 
 @dataclass(frozen=True)
@@ -52,19 +51,20 @@ class Pause:
 
 
 # A response, or the exception that came instead.
-Reply = httpx.Response | httpx.TransportError | None
+Reply = httpx.Response | httpx.RequestError | None
 Exchange = Generator[Request | Pause, Reply, T]
 
 
 def ask(request: Request, kind: type[T], patience: float) -> Exchange[T]:
     """Send the request until it is answered, and decode the answer.
 
-    `patience` is the number of seconds that pauses may take together. Raises ApiError or Unreachable.
+    `patience` is the number of seconds that pauses and failed requests may take together. Raises ApiError or
+    Unreachable.
     """
     response = yield from _send(request, patience)
     try:
         return msgspec.json.decode(response.content, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unreachable(f"What answers at {response.url} is not this version of Morrow's API: {error}") from error
 
 
@@ -72,11 +72,13 @@ def _send(request: Request, patience: float) -> Exchange[httpx.Response]:
     left = patience
     pause = _FIRST_PAUSE_SECONDS
     while True:
+        began = time.monotonic()
         reply = yield request
         assert reply is not None
         if isinstance(reply, httpx.Response) and reply.is_success:
             return reply
         failure, may_pass = _judge(reply, request)
+        left -= time.monotonic() - began
         wait = _next_wait(failure, pause)
         if not may_pass or wait > left:
             raise failure
@@ -85,19 +87,29 @@ def _send(request: Request, patience: float) -> Exchange[httpx.Response]:
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
 
-def _judge(reply: httpx.Response | httpx.TransportError, request: Request) -> tuple[ApiError | Unreachable, bool]:
+def _judge(reply: httpx.Response | httpx.RequestError, request: Request) -> tuple[ApiError | Unreachable, bool]:
     """The failure as an exception, and whether the same request may succeed later."""
-    if isinstance(reply, httpx.TransportError):
-        was_sent = not isinstance(reply, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-        may_pass = (request.repeats or not was_sent) and not isinstance(reply, httpx.UnsupportedProtocol)
-        failure = Unreachable(f"{request.method} {request.path}: no answer ({reply or type(reply).__name__})")
+    if isinstance(reply, httpx.RequestError):
+        may_pass = (request.repeats or isinstance(reply, _NOT_SENT)) and not isinstance(reply, _LASTING)
+        failure = Unreachable(f"{request.method} {request.path}: no answer ({str(reply) or type(reply).__name__})")
         failure.__cause__ = reply
         return failure, may_pass
-    if not reply.headers.get("content-type", "").startswith("application/problem+json"):
+    problem = _read_problem(reply)
+    if problem is None:
         words = f"{request.method} {reply.url}: {reply.status_code} from something other than Morrow's API"
+        if reply.has_redirect_location:
+            words += f", which redirects to {reply.headers['location']}: open the client with the API's own address"
         return Unreachable(words), reply.status_code in _PASSING_STATUSES and request.repeats
-    error = make_error(msgspec.json.decode(reply.content, type=Problem), _read_seconds(reply))
-    return error, error.problem.type in _PASSING
+    return make_error(problem, _read_seconds(reply)), problem.type in PASSING
+
+
+def _read_problem(response: httpx.Response) -> Problem | None:
+    if not response.headers.get("content-type", "").startswith("application/problem+json"):
+        return None
+    try:
+        return msgspec.json.decode(response.content, type=Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def _next_wait(failure: ApiError | Unreachable, pause: float) -> float:
@@ -107,7 +119,13 @@ def _next_wait(failure: ApiError | Unreachable, pause: float) -> float:
 
 
 def _read_seconds(response: httpx.Response) -> float | None:
+    """The seconds of `Retry-After`, which a proxy may give as a date; None without one that can be read."""
+    text = response.headers.get("retry-after", "")
+    with suppress(ValueError):
+        seconds = float(text)
+        return seconds if 0 <= seconds < math.inf else None
     try:
-        return float(response.headers["retry-after"])
-    except (KeyError, ValueError):
+        moment = parsedate_to_datetime(text)
+    except ValueError:
         return None
+    return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds())

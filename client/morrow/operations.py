@@ -1,6 +1,7 @@
 """The operations of both clients, as exchanges. Their docstrings are those of the clients' methods."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Any
@@ -9,14 +10,28 @@ from urllib.parse import quote
 import msgspec
 
 from morrow.answers import Answer, Answers, Corrected, Event, Stored, StoredEvent, TaskStatus, Upload
-from morrow.errors import MorrowError, UploadInterrupted
+from morrow.errors import ApiError, MorrowError, NaiveMoment, UploadInterrupted
 from morrow.exchanges import Exchange, Request, ask
-from morrow.values import Row, add_columns, chunked, encode, plain, to_features, to_moment, to_rows
+from morrow.values import (
+    Row,
+    add_columns,
+    chunked,
+    encode,
+    is_missing,
+    plain,
+    require_room,
+    to_features,
+    to_id,
+    to_moment,
+    to_rows,
+)
 
 # One batch of questions, and one chunk of an upload, stay well below the API's limit of a body.
 MOST_ROWS = 1000
 MOST_BYTES = 4 * 2**20
 _JSON = {"content-type": "application/json"}
+# What `predict_frame` adds to every frame.
+_COLUMNS = ("prediction", "expected_error", "valid_until", "version")
 
 
 @dataclass(frozen=True)
@@ -51,33 +66,39 @@ def predict_many(
     task: str,
     rows: Any,
     *,
-    at: str = "at",
+    at: str | None = "at",
     coverage: float | None = None,
     rate: bool = False,
 ) -> Exchange[list[Answer]]:
     """Ask for a prediction for each row of a frame (pandas, polars, Arrow) or of an iterable of mappings, in order.
 
-    `at` names the column that holds the moments; without such a column, all rows are asked about now. All others are
-    features. If the API refuses a row, nothing is answered: the error's `faults` name it. Raises as `predict` does.
+    `at` names the column that holds the moments; None asks about now. All other columns are features. If the API
+    refuses a row, nothing is answered: the error's `faults` name it as `rows[NUMBER]`, from 0. Raises as `predict`
+    does, KeyError without the column of moments, and ValueError or TypeError for a row that cannot be sent.
     """
     answers: list[Answer] = []
-    encoded = (_encode_question(row, at, settings.timezone) for row in to_rows(rows))
+    encoded = (
+        _encode_question(row, number, at=at, timezone=settings.timezone) for number, row in enumerate(to_rows(rows))
+    )
     for chunk in chunked(encoded, 100 if rate else MOST_ROWS, MOST_BYTES):
-        answers += yield from _ask_rows(settings, task, chunk, coverage, rate)
+        try:
+            answers += yield from _ask_rows(settings, task, chunk, coverage, rate)
+        except ApiError as error:
+            raise error.count_rows_from(len(answers)) from error.__cause__
     return answers
 
 
 def predict_frame(
-    settings: Settings, task: str, frame: Any, *, at: str = "at", coverage: float | None = None
+    settings: Settings, task: str, frame: Any, *, at: str | None = "at", coverage: float | None = None
 ) -> Exchange[Any]:
     """The frame (pandas or polars) with columns added: `prediction`, `expected_error`, `valid_until` and `version`.
 
     With `coverage` also `low` and `high` of a regression, or `prediction_set` of a classification. Raises as
-    `predict` does.
+    `predict_many` does, and ValueError if the frame has such a column already.
     """
+    require_room(frame, [*_COLUMNS, *(() if coverage is None else ("prediction_set", "low", "high"))])
     answers = yield from predict_many(settings, task, frame, at=at, coverage=coverage)
-    names = ["prediction", "expected_error", "valid_until", "version"]
-    columns: dict[str, list[Any]] = {name: [getattr(one, name) for one in answers] for name in names}
+    columns: dict[str, list[Any]] = {name: [getattr(one, name) for one in answers] for name in _COLUMNS}
     if coverage is not None and any(one.prediction_set is not None for one in answers):
         columns["prediction_set"] = [one.prediction_set for one in answers]
     elif coverage is not None:
@@ -124,17 +145,11 @@ def correct(settings: Settings, task: str, event: Event, *, revision: int | None
 
     With `revision`, only if the stored event still has this one. Raises PreconditionFailed or NotFound.
     """
-    known = {} if event.known_at is None else {"known_at": to_moment(event.known_at, settings.timezone)}
-    content = {
-        "at": to_moment(event.at, settings.timezone),
-        "features": to_features(event.features),
-        "label": plain(event.label),
-        **known,
-    }
     headers = _JSON if revision is None else {**_JSON, "if-match": f'"{revision}"'}
     path = f"/events/{_in_path(event.event_id)}"
+    body = encode(_describe_event(event, settings.timezone))
     # Sent again after a lost answer, a correction that names a revision would contradict itself.
-    request = Request("PUT", path, {"task": task}, headers, encode(content), repeats=revision is None)
+    request = Request("PUT", path, {"task": task}, headers, body, repeats=revision is None)
     corrected = yield from ask(request, Corrected, settings.patience)
     return corrected.status == "corrected"
 
@@ -179,13 +194,16 @@ def to_events(
 ) -> Iterator[Event]:
     """Events from a frame (pandas, polars, Arrow) or an iterable of mappings, by the names of their columns.
 
-    All other columns are features. Raises KeyError with the name of a column that is missing.
+    All other columns are features. Ids are texts or whole numbers. Raises KeyError with the name of a column that is
+    missing, and TypeError for an id that is none.
     """
     named = [event_id, at, label, *([] if known_at is None else [known_at])]
-    for row in to_rows(rows):
+    for number, row in enumerate(to_rows(rows)):
         features = {name: value for name, value in row.items() if name not in named}
-        known = None if known_at is None else row[known_at]
-        yield Event(event_id=str(row[event_id]), at=row[at], features=features, label=row[label], known_at=known)
+        known = None if known_at is None or is_missing(row[known_at]) else row[known_at]
+        with _naming(f"row {number}"):
+            made_id = to_id(row[event_id])
+        yield Event(event_id=made_id, at=row[at], features=features, label=row[label], known_at=known)
 
 
 def _ask_rows(
@@ -199,26 +217,40 @@ def _ask_rows(
     return found.answers
 
 
-def _encode_question(row: Row, at: str, timezone: tzinfo | None) -> bytes:
-    question: dict[str, Any] = {"features": to_features({name: value for name, value in row.items() if name != at})}
-    if row.get(at) is not None:
-        question["at"] = to_moment(row[at], timezone)
-    return encode(question)
+def _encode_question(row: Row, number: int, *, at: str | None, timezone: tzinfo | None) -> bytes:
+    if at is not None and at not in row:
+        raise KeyError(f"row {number} has no {at}: name the column of moments by at=, or ask about now by at=None")
+    with _naming(f"row {number}"):
+        question: dict[str, Any] = {"features": to_features({name: value for name, value in row.items() if name != at})}
+        if at is not None:
+            question["at"] = to_moment(row[at], timezone)
+        return encode(question)
 
 
 def _encode_event(event: Event, timezone: tzinfo | None) -> bytes:
+    if not isinstance(event, Event):
+        raise TypeError(f"{event!r} is no Event: to_events makes events of a frame or of mappings")
+    with _naming(f"event {event.event_id}"):
+        return encode({"event_id": event.event_id, **_describe_event(event, timezone)})
+
+
+def _describe_event(event: Event, timezone: tzinfo | None) -> dict[str, Any]:
+    known = {} if event.known_at is None else {"known_at": to_moment(event.known_at, timezone)}
+    moment, features = to_moment(event.at, timezone), to_features(event.features)
+    return {"at": moment, "features": features, "label": plain(event.label), **known}
+
+
+@contextmanager
+def _naming(place: str) -> Iterator[None]:
+    """Let errors of a value say where it stands."""
     try:
-        content = {
-            "event_id": event.event_id,
-            "at": to_moment(event.at, timezone),
-            "features": to_features(event.features),
-            "label": plain(event.label),
-        }
-        if event.known_at is not None:
-            content["known_at"] = to_moment(event.known_at, timezone)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"event {event.event_id}: {error}") from None
-    return encode(content)
+        yield
+    except NaiveMoment as error:
+        raise NaiveMoment(f"{place}: {error.moment}") from None
+    except TypeError as error:
+        raise TypeError(f"{place}: {error}") from None
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{place}: {error}") from None
 
 
 def _array(rows: list[bytes]) -> bytes:
@@ -226,4 +258,5 @@ def _array(rows: list[bytes]) -> bytes:
 
 
 def _in_path(name: str) -> str:
-    return quote(name, safe="")
+    """A name as one segment of a path, in which dots alone would mean another folder."""
+    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")

@@ -9,21 +9,24 @@ from typing import Any
 import httpx
 import msgspec
 
-from morrow.answers import Value
 from morrow.client import AsyncClient, Client
 
-Predict = Callable[[Mapping[str, Any], datetime], Value | Mapping[str, float]]
+Predict = Callable[[Mapping[str, Any], datetime], float | str | Mapping[str, float]]
 
 
 @dataclass
 class FakeTask:
-    """A task of the fake: what answers, within which bounds, and the events that were sent, by id."""
+    """A task of the fake: what answers, within which bounds, and the events that were sent, by id.
+
+    `revisions` are those of the events, by id.
+    """
 
     predict: Predict
     valid_from: datetime
     valid_until: datetime
     expected_error: float | None
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
+    revisions: dict[str, int] = field(default_factory=dict)
 
 
 class FakeMorrow:
@@ -31,7 +34,8 @@ class FakeMorrow:
 
     A task is added with a function of features and moment that returns a number, a class, or probabilities by class.
     Moments outside its bounds are refused, events are kept in `tasks[name].events`, and `fail` makes the next requests
-    fail. The whole of Morrow answers more: this is what `Client` asks.
+    fail. With `coverage`, an interval or a set holds the prediction alone; rates are 0. It checks no feature, label or
+    key.
     """
 
     def __init__(self) -> None:
@@ -88,12 +92,17 @@ class FakeMorrow:
 
 def _predict(name: str, task: FakeTask, request: httpx.Request) -> httpx.Response:
     answers: list[dict[str, Any]] = []
-    for row in msgspec.json.decode(request.content)["rows"]:
+    params = request.url.params
+    for number, row in enumerate(msgspec.json.decode(request.content)["rows"]):
         at = datetime.fromisoformat(row["at"]) if "at" in row else datetime.now(UTC)
+        if "at" not in row and at >= task.valid_until:
+            return _problem("model-expired", 503, f"Version 1 was valid until {_write(task.valid_until)}")
         if not task.valid_from <= at < task.valid_until:
             side = "before" if at < task.valid_from else "beyond"
             bounds = {"side": side, "valid_from": _write(task.valid_from), "valid_until": _write(task.valid_until)}
-            return _problem("outside-horizon", 422, f"at: is {side} the horizon", more={**bounds, "version": "1"})
+            fault = {"field": f"rows[{number}].at", "reason": f"is {side} the horizon"}
+            facts = {**bounds, "version": "1", "errors": [fault], "num_errors": 1}
+            return _problem("outside-horizon", 422, ": ".join(fault.values()), more=facts)
         found = task.predict(row["features"], at)
         answer: dict[str, Any] = {
             "task": name,
@@ -104,13 +113,23 @@ def _predict(name: str, task: FakeTask, request: httpx.Request) -> httpx.Respons
             "trained_until": _write(task.valid_from),
             "valid_until": _write(task.valid_until),
         }
-        if isinstance(found, Mapping):
-            best = max(found, key=found.__getitem__)
-            answer |= {"prediction": best, "probabilities": dict(found), "error_name": "log_loss"}
-        elif isinstance(found, str):
-            answer |= {"prediction": found, "probabilities": {found: 1.0}, "error_name": "log_loss"}
+        if isinstance(found, Mapping | str):
+            probabilities = (
+                {found: 1.0} if isinstance(found, str) else {name: float(one) for name, one in found.items()}
+            )
+            best = max(probabilities, key=probabilities.__getitem__)
+            answer |= {"prediction": best, "probabilities": probabilities, "error_name": "log_loss"}
+            covering: dict[str, Any] = {"prediction_set": [best]}
+            rate = dict.fromkeys(probabilities, 0.0)
         else:
-            answer |= {"prediction": found, "mean": found, "scale": 0.0, "error_name": "mae"}
+            number_found = float(found)
+            answer |= {"prediction": number_found, "mean": number_found, "scale": 0.0, "error_name": "mae"}
+            covering = {"interval": [number_found, number_found]}
+            rate = {"mean": 0.0, "scale": 0.0}
+        if "coverage" in params:
+            answer |= {"coverage": float(params["coverage"]), **covering}
+        if "rate" in params:
+            answer |= {"rate": rate}
         answers.append(answer)
     return httpx.Response(200, json={"answers": answers})
 
@@ -120,6 +139,7 @@ def _store(_name: str, task: FakeTask, request: httpx.Request) -> httpx.Response
     for event in msgspec.json.decode(request.content):
         stored = task.events.setdefault(event["event_id"], event)
         status = "created" if stored is event else "duplicate" if stored == event else "conflict"
+        task.revisions.setdefault(event["event_id"], 1)
         results.append({"event_id": event["event_id"], "status": status})
     counts = Counter(one["status"] for one in results)
     shown = {"created": counts["created"], "duplicates": counts["duplicate"], "conflicts": counts["conflict"]}
@@ -130,12 +150,15 @@ def _one_event(_name: str, task: FakeTask, request: httpx.Request) -> httpx.Resp
     event_id = request.url.path.removeprefix("/events/")
     if event_id not in task.events:
         return _problem("not-found", 404, f"event_id: there is no event {event_id}")
+    revision = task.revisions.setdefault(event_id, 1)
     if request.method == "PUT":
+        if request.headers.get("if-match", f'"{revision}"') != f'"{revision}"':
+            return _problem("precondition-failed", 412, f"event_id: {event_id} has revision {revision}")
         changed = {"event_id": event_id, **msgspec.json.decode(request.content)}
-        status = "duplicate" if task.events[event_id] == changed else "corrected"
-        task.events[event_id] = changed
-        return httpx.Response(200, json={"event_id": event_id, "status": status})
-    found = {"event": task.events[event_id], "revision": 1, "received_at": _write(datetime.now(UTC))}
+        is_same = task.events[event_id] == changed
+        task.events[event_id], task.revisions[event_id] = changed, revision + (not is_same)
+        return httpx.Response(200, json={"event_id": event_id, "status": "duplicate" if is_same else "corrected"})
+    found = {"event": task.events[event_id], "revision": revision, "received_at": _write(datetime.now(UTC))}
     return httpx.Response(200, json=found)
 
 
@@ -161,7 +184,7 @@ def _show(name: str, task: FakeTask, _request: httpx.Request) -> httpx.Response:
 
 
 def _problem(
-    kind: str, status: int, detail: str, *, more: Mapping[str, str] | None = None, retry_after: float | None = None
+    kind: str, status: int, detail: str, *, more: Mapping[str, Any] | None = None, retry_after: float | None = None
 ) -> httpx.Response:
     problem = {"type": f"/problems/{kind}", "title": kind, "status": status, "detail": detail, **(more or {})}
     headers = {"content-type": "application/problem+json"}

@@ -130,6 +130,8 @@ def test_an_entry_process_starts_again_without_what_python_has_read(module: str,
         ({"MORROW_URL": "http://127.0.0.1:1", "SSL_CERT_FILE": "/nowhere"}, "does not answer"),
         ({"MORROW_URL": "http://127.0.0.1:1", "ALL_PROXY": "socks5://x:1"}, "does not answer"),
         ({"MORROW_KEY": "schlüssel"}, "MORROW_KEY: holds a character that no key has"),
+        ({"MORROW_KEY": "two words"}, "MORROW_KEY: holds a character that no key has"),
+        ({"MORROW_KEY": " key\n", "MORROW_URL": "http://127.0.0.1:1"}, "The API at http://127.0.0.1:1 does not answer"),
     ],
 )
 def test_a_command_that_cannot_reach_the_api_says_so_in_a_sentence(variables: dict[str, str], words: str) -> None:

@@ -1,5 +1,6 @@
 """The client against the real API: the code of its page as printed, and every operation through a real process."""
 
+import os
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from morrow import (
     Client,
@@ -102,6 +104,32 @@ def test_an_event_is_corrected_unless_somebody_else_has(client: Client) -> None:
     other = Event(event_id="a/ü 1", at=event.at, features={**ROW, "distance": 3}, label="late")
     (refused,) = client.upload("flights", [other]).refused
     assert (refused.event_id, refused.status) == ("a/ü 1", "conflict")
+
+
+@pytest.mark.parametrize("event_id", [".", "..", "a/../b", "?x#y", "%2e", " a "])
+def test_an_event_of_any_id_is_read_and_corrected(client: Client, event_id: str) -> None:
+    event = Event(event_id=event_id, at=datetime(2026, 1, 29, tzinfo=UTC), features=ROW, label="late")
+    assert client.upload("flights", [event]).created == 1
+    assert client.event("flights", event_id).event.event_id == event_id
+    assert client.correct("flights", msgspec.structs.replace(event, label="on_time"))
+
+
+def test_a_refused_row_is_numbered_within_all_rows(client: Client) -> None:
+    rows = [{**ROW, "at": AT}] * 1500 + [{**ROW, "at": AT, "distance": "far"}]
+    with pytest.raises(InvalidInput) as refused:
+        client.predict_many("flights", rows)
+    assert [fault.field for fault in refused.value.faults] == ["rows[1500].features.distance"]
+
+
+def test_a_forked_process_does_not_read_answers_of_its_parent(client: Client) -> None:
+    client.is_ready()
+    moments = [AT + timedelta(minutes=k) for k in range(100)]
+    child = os.fork()
+    if child == 0:
+        later = [at + timedelta(days=1) for at in moments]
+        os._exit(0 if [client.predict("flights", ROW, at).at for at in later] == later else 1)
+    assert [client.predict("flights", ROW, at).at for at in moments] == moments
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_tasks_are_listed_and_described(client: Client) -> None:

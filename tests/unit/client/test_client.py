@@ -1,20 +1,16 @@
-"""The client against answers that no server of ours gives: faults of the network, proxies, odd values and retries."""
+"""The client against answers that no server of ours gives: faults of the network, proxies and retries."""
 
-import math
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta, timezone
-from decimal import Decimal
-from typing import Any
-from zoneinfo import ZoneInfo
+import asyncio
+import pickle
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import httpx
 import msgspec
-import numpy as np
-import pandas as pd
-import polars as pl
-import pyarrow as pa
 import pytest
 from morrow import (
+    ApiError,
     AsyncClient,
     Client,
     Event,
@@ -23,60 +19,16 @@ from morrow import (
     NaiveMoment,
     NotFound,
     OutsideHorizon,
+    Problem,
     Throttled,
     Unavailable,
     Unreachable,
+    Upload,
     UploadInterrupted,
-    to_events,
 )
 from morrow.testing import FakeMorrow
 
-NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def fake() -> FakeMorrow:
-    """A task whose prediction is the number of features that came, within January 2026."""
-    fake = FakeMorrow()
-    end = datetime(2026, 2, 1, tzinfo=UTC)
-    fake.add_task(
-        "sales", lambda features, _: len(features), valid_from=datetime(2026, 1, 1, tzinfo=UTC), valid_until=end
-    )
-    return fake
-
-
-@pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds that a client waits, which pass at once."""
-    found: list[float] = []
-    monkeypatch.setattr("morrow.client.time.sleep", found.append)
-    return found
-
-
-def answering(*replies: httpx.Response | httpx.TransportError, requests: list[httpx.Request] | None = None) -> Client:
-    """A client whose requests get these replies in turn."""
-    left: Iterator[httpx.Response | httpx.TransportError] = iter(replies)
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        if requests is not None:
-            requests.append(request)
-        reply = next(left)
-        if isinstance(reply, httpx.TransportError):
-            raise reply
-        return reply
-
-    return Client("http://morrow.test", transport=httpx.MockTransport(answer))
-
-
-def problem(kind: str, status: int, **more: Any) -> httpx.Response:
-    """A refusal."""
-    headers = {"content-type": "application/problem+json", **more.pop("headers", {})}
-    body = {"type": f"/problems/{kind}", "title": kind, "status": status, "detail": "no", **more}
-    return httpx.Response(status, json=body, headers=headers)
-
-
-STORED = {"created": 1, "duplicates": 0, "conflicts": 0, "rejected": 0, "results": []}
-EVENT = Event(event_id="a", at=NOON, features={"price": 1}, label=2.0)
+from tests.unit.client.replies import EVENT, NOON, STORED, answering, problem
 
 
 @pytest.mark.parametrize("kind", ["unavailable", "overloaded", "not-loaded", "throttled", "not-ready"])
@@ -159,99 +111,6 @@ def test_a_page_that_is_no_answer_of_morrow_is_named() -> None:
         client.tasks()
 
 
-def test_a_refusal_by_the_horizon_has_its_bounds(fake: FakeMorrow) -> None:
-    with fake.client() as client, pytest.raises(OutsideHorizon) as refused:
-        client.predict("sales", {}, datetime(2026, 3, 1, tzinfo=UTC))
-    assert refused.value.side == "beyond"
-    assert refused.value.valid_until == datetime(2026, 2, 1, tzinfo=UTC)
-    assert refused.value.valid_from == datetime(2026, 1, 1, tzinfo=UTC)
-
-
-MOMENTS: dict[str, Any] = {
-    "UTC": NOON,
-    "another zone": datetime(2026, 1, 5, 14, tzinfo=timezone(timedelta(hours=2))),
-    "a text": "2026-01-05T12:00:00Z",
-    "pandas": pd.Timestamp("2026-01-05T13:00", tz="Europe/Berlin"),
-    "NumPy": np.datetime64("2026-01-05T13:00:00.000000000"),
-    "without a zone": datetime(2026, 1, 5, 13),  # noqa: DTZ001
-}
-
-
-@pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS)
-def test_moments_of_every_library_are_the_same_moment(fake: FakeMorrow, moment: Any) -> None:
-    with fake.client(timezone=ZoneInfo("Europe/Berlin")) as client:
-        assert client.predict("sales", {}, moment).at == NOON
-
-
-def test_a_moment_without_a_zone_is_refused_before_it_is_sent(fake: FakeMorrow) -> None:
-    with fake.client() as client, pytest.raises(NaiveMoment, match="timezone="):
-        client.predict("sales", {}, datetime(2026, 1, 5, 13))  # noqa: DTZ001
-
-
-VALUES: dict[str, tuple[Any, Any]] = {
-    "int64": (np.int64(3), 3),
-    "float32": (np.float32(0.5), 0.5),
-    "bool_": (np.bool_(True), True),
-    "str_": (np.str_("a"), "a"),
-    "array of none": (np.array(2.5), 2.5),
-    "Decimal": (Decimal("1.25"), 1.25),
-    "NaN": (math.nan, None),
-    "NumPy's NaN": (np.float32("nan"), None),
-    "NA": (pd.NA, None),
-    "NaT": (pd.NaT, None),
-    "None": (None, None),
-}
-
-
-@pytest.mark.parametrize(("value", "sent"), VALUES.values(), ids=VALUES)
-def test_values_of_every_library_are_sent_as_json(fake: FakeMorrow, value: Any, sent: Any) -> None:
-    with fake.client() as client:
-        client.upload("sales", [Event(event_id="a", at=NOON, features={"x": value}, label=1)])
-    features = fake.tasks["sales"].events["a"]["features"]
-    assert features == ({} if sent is None else {"x": sent})
-    assert [type(one) for one in features.values()] == [type(sent)] * len(features)
-
-
-@pytest.mark.parametrize("value", [math.inf, [1, 2], object(), np.array([1.0, 2.0])])
-def test_a_value_that_is_no_feature_is_named_before_it_is_sent(fake: FakeMorrow, value: Any) -> None:
-    with fake.client() as client, pytest.raises(TypeError, match=r"event a: x: "):
-        client.upload("sales", [Event(event_id="a", at=NOON, features={"x": value}, label=1)])
-
-
-FRAMES: dict[str, Callable[[dict[str, list[Any]]], Any]] = {
-    "pandas": pd.DataFrame,
-    "polars": pl.DataFrame,
-    "Arrow": pa.table,
-    "mappings": lambda columns: [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
-}
-COLUMNS = {"event_id": ["a", "b"], "at": [NOON, NOON], "price": [1.5, None], "label": [1.0, 2.0]}
-
-
-@pytest.mark.parametrize("make", FRAMES.values(), ids=FRAMES)
-def test_frames_become_events_and_questions(fake: FakeMorrow, make: Callable[..., Any]) -> None:
-    frame = make(COLUMNS)
-    with fake.client() as client:
-        assert client.upload("sales", to_events(frame)).created == 2
-        stored = fake.tasks["sales"].events
-        assert [one["features"] for one in stored.values()] == [{"price": 1.5}, {}]
-        assert [
-            one.prediction for one in client.predict_many("sales", make({"at": [NOON, NOON], "price": [1.5, None]}))
-        ] == [1, 0]
-
-
-@pytest.mark.parametrize("name", ["pandas", "polars"])
-def test_predictions_are_added_to_a_frame(fake: FakeMorrow, name: str) -> None:
-    frame = FRAMES[name]({"at": [NOON, NOON], "price": [1.5, None]})
-    if name == "pandas":
-        frame.index = ["x", "y"]
-    with fake.client() as client:
-        found = client.predict_frame("sales", frame)
-    assert type(found) is type(frame)
-    assert list(found["prediction"]) == [1, 0]
-    assert list(found.columns) == ["at", "price", "prediction", "expected_error", "valid_until", "version"]
-    assert name == "polars" or list(found.index) == ["x", "y"]
-
-
 def test_an_upload_is_sent_in_chunks_and_reported(fake: FakeMorrow) -> None:
     events = [Event(event_id=f"e{k}", at=NOON, features={"price": k}, label=k) for k in range(2500)]
     reports: list[int] = []
@@ -307,6 +166,131 @@ def test_a_key_is_sent_and_a_broken_one_is_refused(monkeypatch: pytest.MonkeyPat
     assert sent == ["Bearer given", "Bearer of-the-environment", None]
     with pytest.raises(ValueError, match="copy it again"):
         Client("http://morrow.test", key="zwölf")
+
+
+@pytest.mark.parametrize("key", ["two words", "zwölf", "a\x00b"])
+def test_a_key_that_no_header_holds_is_refused_without_a_request(key: str) -> None:
+    with pytest.raises(ValueError, match="copy it again") as refused:
+        Client("http://morrow.test", key=key)
+    assert key not in str(refused.value)
+
+
+def test_blanks_around_a_key_are_left_out() -> None:
+    with Client("http://morrow.test", key=" mk_1\n") as client:
+        assert client._http.headers["authorization"] == "Bearer mk_1"
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "localhost", "ftp://morrow.test", "http://", "http://[::1", ""])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="is no address"):
+        Client(url)
+
+
+ERRORS: list[Exception] = [
+    OutsideHorizon(Problem(type=OutsideHorizon.type, detail="no", status=422, side="beyond", valid_until=NOON), 2.0),
+    ApiError(Problem(type="/problems/new", title="New", status=409)),
+    Unreachable("no answer"),
+    NaiveMoment(datetime(2026, 1, 5)),  # noqa: DTZ001
+    UploadInterrupted(Upload(sent=3), Unreachable("no answer")),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_errors_cross_processes(error: Exception) -> None:
+    found = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert (type(found), str(found), repr(found)) == (type(error), str(error), repr(error))
+    if isinstance(error, ApiError):
+        assert (found.problem, found.retry_after) == (error.problem, error.retry_after)
+    if isinstance(error, UploadInterrupted):
+        assert found.report == error.report
+        assert str(found.__cause__) == str(error.__cause__)
+
+
+@pytest.mark.parametrize("kind", ["overloaded", "not-loaded", "not-ready", "task-leaving", "unavailable"])
+def test_whatever_outlasts_the_patience_is_unavailable(kind: str) -> None:
+    with answering(problem(kind, 503, headers={"retry-after": "99"})) as client, pytest.raises(Unavailable) as refused:
+        client.tasks()
+    assert refused.value.problem.type == f"/problems/{kind}"
+
+
+def test_a_date_in_retry_after_is_waited_for(pauses: list[float]) -> None:
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=4), usegmt=True)
+    with answering(problem("unavailable", 503, headers={"retry-after": date}), httpx.Response(200, json=STORED)) as one:
+        assert one.upload("sales", [EVENT]).created == 1
+    assert 2 <= pauses[0] <= 5
+
+
+@pytest.mark.parametrize("text", ["soon", "nan", "inf", "-3", "", "Mon, 99 Foo 2026 00:00:00 GMT"])
+def test_a_retry_after_that_says_nothing_is_as_none(text: str, pauses: list[float]) -> None:
+    replies = problem("unavailable", 503, headers={"retry-after": text}), httpx.Response(200, json=STORED)
+    with answering(*replies) as client:
+        client.upload("sales", [EVENT])
+    assert 0.2 <= pauses[0] <= 0.25
+
+
+def test_the_time_of_failed_requests_counts_as_patience(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> None:
+    clock = iter(range(0, 10_000, 20))
+    monkeypatch.setattr("morrow.exchanges.time.monotonic", lambda: float(next(clock)))
+    requests: list[httpx.Request] = []
+    with answering(*[httpx.ReadTimeout("slow")] * 9, requests=requests) as client, pytest.raises(Unreachable):
+        client.tasks()
+    assert len(requests) == 2  # each took 20 of 30 seconds
+    assert len(pauses) == 1
+
+
+BROKEN: dict[str, httpx.Response] = {
+    "a problem that is no JSON": httpx.Response(
+        500, content=b"{", headers={"content-type": "application/problem+json"}
+    ),
+    "a problem in Latin-1": httpx.Response(
+        404, content=b'{"type": "\xff"}', headers={"content-type": "application/problem+json"}
+    ),
+    "an answer in Latin-1": httpx.Response(200, content=b'{"tasks": [{"task": "\xff"}]}'),
+}
+
+
+@pytest.mark.parametrize("reply", BROKEN.values(), ids=BROKEN)
+def test_what_cannot_be_read_is_not_morrow(reply: httpx.Response, pauses: list[float]) -> None:
+    with answering(reply) as client, pytest.raises(Unreachable):
+        client.tasks()
+    assert pauses == []
+
+
+def test_a_body_that_cannot_be_decompressed_is_not_asked_for_again(pauses: list[float]) -> None:
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=httpx.ByteStream(b"no gzip"))
+
+    client = Client("http://morrow.test", transport=httpx.MockTransport(answer))
+    with client, pytest.raises(Unreachable):
+        client.tasks()
+    assert pauses == []
+
+
+def test_a_redirect_is_named_with_its_target() -> None:
+    moved = httpx.Response(308, headers={"location": "https://morrow.test/tasks"})
+    with answering(moved) as client, pytest.raises(Unreachable, match=r"redirects to https://morrow\.test/tasks"):
+        client.tasks()
+
+
+def test_a_client_may_be_closed_twice(fake: FakeMorrow) -> None:
+    client = fake.client()
+    client.close()
+    client.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        client.tasks()
+
+
+@pytest.mark.anyio
+async def test_cancelled_calls_leave_the_client_usable(fake: FakeMorrow) -> None:
+    async with fake.async_client() as client:
+        fake.fail("unavailable", 503, times=3, retry_after=5)
+        calls = [asyncio.create_task(client.predict("sales", {}, NOON)) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        for call in calls:
+            call.cancel()
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(one) for one in found] == [asyncio.CancelledError] * 3
+        assert (await client.predict("sales", {"price": 1}, NOON)).prediction == 1
 
 
 @pytest.mark.anyio
