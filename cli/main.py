@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from cli.commands import events, keys, runs, task
+from cli.commands import events, keys, refused, runs, task
 from cli.commands.backtest import backtest
 from cli.commands.completion import answer_completions, completion
 from cli.commands.cycle import cycle
@@ -39,7 +39,7 @@ COMMANDS: tuple[Callable[..., Any], ...] = (
     backtest,
     replay,
 )
-GROUPS = {"task": task.app, "events": events.app, "keys": keys.app, "runs": runs.app}
+GROUPS = {"task": task.app, "events": events.app, "refused": refused.app, "keys": keys.app, "runs": runs.app}
 
 answer_completions()
 app = typer.Typer(

@@ -89,6 +89,11 @@ class TrainerSettings(SharedSettings):
         description="seconds that a fit waits until the standby has replayed all that the primary held; after them it "
         "reads the primary",
     )
+    refused_days: float | None = Field(
+        None,
+        gt=0,
+        description="days after which refused rows are deleted; if unset, they stay until `morrow refused prune`",
+    )
     max_members: int = Field(64, ge=1, description="most networks of a backtest that are trained side by side")
     encoded_mib: int = Field(
         ENCODED_MIB,

@@ -41,6 +41,7 @@ from trainer.scheduling.helping import Helping
 from trainer.scheduling.idle_work import IdleWork
 from trainer.scheduling.jobs import FillRivals, HelpCycle, RunCycle, Sweep
 from trainer.scheduling.liveness import retire_heartbeat, write_heartbeat
+from trainer.scheduling.refused_rows import RefusedRows
 from trainer.scheduling.registry_health import find_trouble
 from trainer.scheduling.running_job import RunningJob
 from trainer.scheduling.worker_process import GRACE_SECONDS
@@ -80,8 +81,9 @@ def run_trainer(settings: TrainerSettings) -> None:
     objects = open_objects(settings)
     live = LiveScoring(trainer.engine, settings, stop, objects)
     deletions = Deletions(trainer.engine, settings, stop)
+    refused = RefusedRows(trainer.engine, settings, stop)
     upkeep = Upkeep(trainer.engine, settings, stop, objects)
-    for job in (trainer.tick, live.tick, deletions.tick, upkeep.tick):
+    for job in (trainer.tick, live.tick, deletions.tick, refused.tick, upkeep.tick):
         scheduler.add_job(
             lambda tick: tick(datetime.now(UTC)),
             "interval",
