@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, delete
+from sqlalchemy import Engine, delete, func, select
 
 from store.database import cycles, error_cells, releases
 from store.error_cells import Cell, read_cells
@@ -20,7 +20,7 @@ from tests.integration.drifting_task import (
 )
 from tests.integration.kept_units import kept_files, recorded
 from tests.integration.trainer_ticks import MakeTrainer, ask, has_ended, tick_until, trainers
-from trainer.scheduling.jobs import HelpCycle
+from trainer.scheduling.jobs import HelpCycle, RunCycle
 from trainer.scheduling.running_job import RunningJob
 from trainer.scheduling.scheduler import Trainer
 from trainer.tracking.registry import Registry
@@ -105,3 +105,39 @@ def test_a_helper_that_ends_early_costs_one_unit_and_no_cycle(
     states = recorded(engine, schema)
     assert sorted(states[:2]) == [("done", 1, cycle.lease), ("done", 2, cycle.lease)]
     assert {state for state, _, _ in states} == {"done"}
+
+
+def test_a_trainer_of_another_home_helps_through_the_object_store(
+    engine: Engine, make_trainer: MakeTrainer, tmp_path: Path
+) -> None:
+    schema = define_slow(engine)
+    both = [make_trainer(fits_url=f"file://{tmp_path / 'store'}", units=2) for _ in range(2)]
+    ask(engine, schema, cutoff_after(NUM_WINDOWS))
+    tick_until(both, lambda: any(helpers(trainer) for trainer in both))
+    assert [[type(one.job) for one in trainer.running_jobs] for trainer in both] == [[RunCycle], [HelpCycle]]
+    (helper,) = helpers(both[1])
+    assert isinstance(helper.job, HelpCycle)
+    tick_until(both, lambda: has_ended(engine, schema) and not any(trainer.running_jobs for trainer in both))
+    (cycle,) = cycles_of(engine, schema)
+    assert cycle.state == "released"
+    states = recorded(engine, schema)
+    assert {(state, attempts) for state, attempts, _ in states} == {("done", 1)}
+    assert {cycle.lease, helper.job.lease} <= {lease for _, _, lease in states}
+
+
+def test_a_cycle_that_is_killed_among_its_units_is_released_once_by_the_next_attempt(
+    engine: Engine, make_trainer: MakeTrainer
+) -> None:
+    schema = define_slow(engine)
+    trainer = make_trainer(training_workers=2)
+    begin(engine, trainer, schema)
+    tick_until([trainer], lambda: any(state == "done" for state, _, _ in recorded(engine, schema)))
+    running = next(one for one in trainer.running_jobs if one.cycle is not None)
+    running.process.kill()
+    finish(engine, trainer, schema)
+    ask(engine, schema, cutoff_after(NUM_WINDOWS))
+    finish(engine, trainer, schema)
+    assert [cycle.state for cycle in cycles_of(engine, schema)] == ["released", "failed"]
+    with engine.connect() as connection:
+        assert connection.execute(select(func.count()).select_from(releases)).scalar_one() == 1
+    assert {state for state, _, _ in recorded(engine, schema)} == {"done"}
