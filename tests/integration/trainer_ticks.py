@@ -14,6 +14,7 @@ from store.tasks.catalog import Schema
 from tests.integration.drifting_task import cycles_of, now, settings
 from trainer.scheduling.scheduler import Trainer
 from trainer.settings import TrainerSettings
+from trainer.sharing.objects import open_objects
 
 MakeTrainer = Callable[..., Trainer]
 
@@ -32,9 +33,8 @@ def trainers(engine: Engine, database_url: str, mlflow_url: str, home: Path) -> 
     def make(**changes: Any) -> Trainer:
         own = home / str(len(made))
         own.mkdir()
-        made.append(
-            Trainer(engine, settings_for(own, **({"database_url": database_url, "mlflow_url": mlflow_url} | changes)))
-        )
+        given = settings_for(own, **({"database_url": database_url, "mlflow_url": mlflow_url} | changes))
+        made.append(Trainer(engine, given, objects=open_objects(given)))
         made[-1]._must_sweep = False
         return made[-1]
 

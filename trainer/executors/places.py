@@ -3,15 +3,8 @@
 import socket
 
 from trainer.settings import TrainerSettings
-from trainer.sharing.errors import ObjectStoreAway
-from trainer.sharing.objects import Objects
 
 
-def find_place(settings: TrainerSettings, objects: Objects | None) -> str:
-    """What names the place where a trainer keeps fits: the object store, or the home on this machine."""
-    try:
-        if objects is not None:
-            return f"store {objects.identity()}"
-    except ObjectStoreAway:  # which is logged where it was found
-        pass
-    return f"home {socket.gethostname()}:{settings.home.resolve()}"
+def name_place(settings: TrainerSettings, store: str | None) -> str:
+    """The place of a trainer's fits: the object store of this identity, else the home on this machine."""
+    return f"home {socket.gethostname()}:{settings.home.resolve()}" if store is None else f"store {store}"

@@ -7,6 +7,7 @@ unit, which the cycle's process then carries out itself.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -25,9 +26,10 @@ from trainer.data.replica import find_replica
 from trainer.data.snapshot import read
 from trainer.evaluation.fit_store import FitStore, open_fits
 from trainer.evaluation.units import KeptFit, OnEpoch, Unit, UnitResult, carry_out
-from trainer.executors.places import find_place
+from trainer.executors.places import name_place
 from trainer.network.training_loop import EpochReport
 from trainer.settings import TrainerSettings
+from trainer.sharing.errors import ObjectStoreAway
 from trainer.sharing.objects import open_objects
 
 log = structlog.get_logger(__name__)
@@ -98,7 +100,11 @@ class Spread:
 
     def _record(self, units: Sequence[Unit]) -> None:
         made = [NewUnit(unit.digest, msgspec.to_builtins(_describe(unit))) for unit in units]
-        place = find_place(self.settings, open_objects(self.settings))
+        store = None
+        if (objects := open_objects(self.settings)) is not None:
+            with suppress(ObjectStoreAway):  # which is logged where it was found
+                store = objects.identity()
+        place = name_place(self.settings, store)
         with self.engine.begin() as connection:
             record_units(connection, self.cycle, made, _now(), place=place)
 

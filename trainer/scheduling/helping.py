@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from contracts.failure import PREEMPTED, Failure
 from store.tasks.catalog import Schema
 from store.units import claim_help, give_up_unit, renew_units
-from trainer.executors.places import find_place
+from trainer.executors.places import name_place
 from trainer.scheduling.jobs import HelpCycle
 from trainer.settings import TrainerSettings
 from trainer.sharing.objects import Objects
@@ -33,13 +33,14 @@ class Helping:
     def claim(self, tasks: dict[int, Schema], now: datetime) -> HelpCycle | None:
         """A unit that this trainer can carry out; None if there is none.
 
-        A trainer of one process without an object store shares its fits with nobody who could leave it a unit.
+        A trainer of one process without an object store shares its fits with nobody who could leave it a unit. A tick
+        does not wait for the store: `trainer.sharing.upkeep` asks it who it is.
         """
         if self.settings.executor != "local" or (self.settings.training_workers == 1 and self.objects is None):
             return None
         lease = uuid4().hex
         with self.engine.begin() as connection:
-            row = claim_help(connection, find_place(self.settings, self.objects), lease, now, self._lease_time)
+            row = claim_help(connection, self._place, lease, now, self._lease_time)
         if row is None:
             return None
         name = tasks[row.task_id].task.name if row.task_id in tasks else ""
@@ -59,6 +60,10 @@ class Helping:
             (log.info if failure is PREEMPTED else log.warning)(
                 "unit.left", task=job.task, unit_id=job.unit_id, reason=failure.reason
             )
+
+    @property
+    def _place(self) -> str:
+        return name_place(self.settings, None if self.objects is None else self.objects.known_identity)
 
     @property
     def _lease_time(self) -> timedelta:

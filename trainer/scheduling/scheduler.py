@@ -47,7 +47,7 @@ from trainer.scheduling.running_job import RunningJob
 from trainer.scheduling.worker_process import GRACE_SECONDS
 from trainer.scheduling.workers import Workers
 from trainer.settings import TrainerSettings
-from trainer.sharing.objects import open_objects
+from trainer.sharing.objects import Objects, open_objects
 from trainer.sharing.upkeep import Upkeep
 
 log = structlog.get_logger(__name__)
@@ -77,8 +77,9 @@ def run_trainer(settings: TrainerSettings) -> None:
         signal.signal(number, lambda _number, _frame: stop.set())
     assert settings.database_url is not None
     scheduler = BackgroundScheduler(timezone=UTC)
-    trainer = Trainer(make_engine(settings.database_url), settings, wake=lambda: tick_now(scheduler))
     objects = open_objects(settings)
+    engine = make_engine(settings.database_url)
+    trainer = Trainer(engine, settings, wake=lambda: tick_now(scheduler), objects=objects)
     live = LiveScoring(trainer.engine, settings, stop, objects)
     deletions = Deletions(trainer.engine, settings, stop)
     refused = RefusedRows(trainer.engine, settings, stop)
@@ -126,7 +127,13 @@ class Trainer:
     `wake` is called, in a thread, whenever a job has ended.
     """
 
-    def __init__(self, engine: Engine, settings: TrainerSettings, wake: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: TrainerSettings,
+        wake: Callable[[], None] = lambda: None,
+        objects: Objects | None = None,
+    ) -> None:
         self.engine = engine
         self.settings = settings
         self.running_jobs: list[RunningJob] = []
@@ -135,7 +142,7 @@ class Trainer:
         self._requests = DueRequests(engine, settings.max_attempts, timedelta(seconds=settings.retry_seconds))
         self._lease_time = timedelta(seconds=settings.lease_seconds)
         self._idle = IdleWork(engine, settings.max_attempts)
-        self._helping = Helping(engine, settings, open_objects(settings))
+        self._helping = Helping(engine, settings, objects)
         self._ticked_at = time.monotonic()
         self._outage: FailureCode | None = None
         self._registry_trouble: str | None = None

@@ -69,6 +69,11 @@ class Objects:
                 self._identity = self._read_identity()
         return self._identity
 
+    @property
+    def known_identity(self) -> str | None:
+        """The identity if the store was asked before: for callers that cannot wait for it."""
+        return self._identity
+
     def _read_identity(self) -> str:
         return bytes(obstore.get(self._store(), _IDENTITY).bytes()).decode("ascii", "replace")
 

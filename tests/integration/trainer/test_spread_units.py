@@ -112,6 +112,9 @@ def test_a_trainer_of_another_home_helps_through_the_object_store(
 ) -> None:
     schema = define_slow(engine)
     both = [make_trainer(fits_url=f"file://{tmp_path / 'store'}", units=2) for _ in range(2)]
+    for trainer in both:
+        assert trainer._helping.objects is not None
+        trainer._helping.objects.identity()
     ask(engine, schema, cutoff_after(NUM_WINDOWS))
     tick_until(both, lambda: any(helpers(trainer) for trainer in both))
     assert [[type(one.job) for one in trainer.running_jobs] for trainer in both] == [[RunCycle], [HelpCycle]]
