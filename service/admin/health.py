@@ -1,6 +1,6 @@
 """Health for machines: liveness, readiness and Prometheus metrics."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import anyio
 import anyio.to_thread
@@ -12,6 +12,9 @@ from starlette.responses import Response
 from service.admin import answers
 from service.metrics import CurrentTasks, Metrics
 from service.models.follower import Follower
+from service.models.forecaster import Forecaster
+from service.models.replaced_mappings import Derived
+from service.models.task_state import RegistryState
 from service.web.task_access import tasks_of
 
 
@@ -22,6 +25,7 @@ def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
     # The text of thousands of tasks takes a tenth of a second, in which the event loop answers questions.
     one_at_a_time = anyio.CapacityLimiter(1)
     shown.register(CurrentTasks(metrics.registry, lambda: follower.tasks))
+    readiness_of_tasks = Derived(_describe_tasks)
 
     def of_tasks(task_ids: Collection[int]) -> CollectorRegistry:
         """What a key for these tasks may see."""
@@ -41,14 +45,11 @@ def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
         """200 if every task with a champion has a version that answers here, and if there is a model. On a fresh
         deployment without models, the database must answer instead, so that events can be stored. A process that has
         models stays ready while stores are down: /predict goes on."""
-        is_ready, forecasters = follower.is_ready, follower.forecasters
+        is_ready = follower.is_ready
         readiness = answers.Readiness(
             "ok" if is_ready else "not ready",
             "ok" if follower.database_answers else "unavailable",
-            {
-                task: answers.TaskReadiness(forecasters[task].version if task in forecasters else None, registry.state)
-                for task, registry in sorted(follower.registries.items())
-            },
+            readiness_of_tasks.of(follower.registries, follower.forecasters),
         )
         return answers.respond(readiness, 200 if is_ready else 503)
 
@@ -65,3 +66,12 @@ def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     return router
+
+
+def _describe_tasks(
+    registries: Mapping[str, RegistryState], forecasters: Mapping[str, Forecaster]
+) -> dict[str, answers.TaskReadiness]:
+    return {
+        task: answers.TaskReadiness(forecasters[task].version if task in forecasters else None, registry.state)
+        for task, registry in sorted(registries.items())
+    }

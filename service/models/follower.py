@@ -26,6 +26,7 @@ from service.models.forecaster import Forecaster, LoadedForecaster
 from service.models.loader import load_copy
 from service.models.local_copies import remove_folder, rename_folder, save_overlay
 from service.models.registry.client import make_client
+from service.models.replaced_mappings import Derived
 from service.models.served_versions import ServedVersions
 from service.models.store_snapshot import Snapshot, read_snapshot
 from service.models.task_state import RegistryState, TaskState, say_missing
@@ -58,6 +59,7 @@ class Follower:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.registries: Mapping[str, RegistryState] = {}
+        self._lacks_versions = Derived(_lacks_versions)
         self.database_answers = False
         self._settings = settings
         self._store = store
@@ -167,13 +169,9 @@ class Follower:
 
         While any task is answered, a task whose only version is broken does not count: no other process could answer.
         """
-        missing = [
-            task
-            for task, registry in self.registries.items()
-            if registry.champion and task not in self.forecasters and not (registry.is_refused and self.forecasters)
-        ]
-        can_serve = bool(self.forecasters) or (self.database_answers and self._has_polled)
-        return not missing and not self._is_retired and can_serve
+        if self._is_retired or self._lacks_versions.of(self.registries, self.forecasters):
+            return False
+        return bool(self.forecasters) or (self.database_answers and self._has_polled)
 
     async def run(self) -> None:
         """Poll until cancelled; a poll that has begun is finished."""
@@ -393,3 +391,9 @@ class Follower:
             self._store.transact(delete_notes)
         except Unavailable as error:
             log.info("notes.not_deleted", reason=str(error))
+
+
+def _lacks_versions(registries: Mapping[str, RegistryState], forecasters: Mapping[str, Forecaster]) -> bool:
+    """Whether a task with a champion has no version that answers, and another process could have one."""
+    missing = (one for task, one in registries.items() if one.champion and task not in forecasters)
+    return any(not (one.is_refused and forecasters) for one in missing)

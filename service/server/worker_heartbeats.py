@@ -18,7 +18,10 @@ import structlog
 
 from service.metrics import Metrics
 from service.models.follower import Follower
+from service.models.forecaster import Forecaster
 from service.models.local_copies import read_current
+from service.models.replaced_mappings import Derived
+from service.models.task_state import RegistryState
 from service.settings import ServiceSettings
 
 HEARTBEAT_SECONDS = 1.0
@@ -72,6 +75,7 @@ class WorkerHeartbeats:
         self._pause = min(HEARTBEAT_SECONDS, settings.poll_seconds)
         self._patience = max(settings.stale_seconds, 2 * settings.poll_seconds)
         self._others: Sequence[Heartbeat] = ()
+        self._served = Derived(_describe_tasks)
         self._behind_since: Mapping[str, float] = {}
         self._has_stopped = False
 
@@ -80,7 +84,8 @@ class WorkerHeartbeats:
 
         With `only`, this worker's has no task but that one.
         """
-        return sorted([describe_worker(self._follower, now, only), *self._others], key=lambda one: one.pid)
+        own = self._describe(now) if only is None else describe_worker(self._follower, now, only)
+        return sorted([own, *self._others], key=lambda one: one.pid)
 
     async def run(self) -> None:
         """Exchange heartbeats until cancelled."""
@@ -97,7 +102,7 @@ class WorkerHeartbeats:
 
         Both times in seconds. Raises OSError if the heartbeat cannot be written.
         """
-        own = describe_worker(self._follower, now)
+        own = self._describe(now)
         self._others = [one for one in read_heartbeats(folder) if one.pid != own.pid]
         current = self._read_disputed(own)
         behind = list_behind(own, current, self._others)
@@ -110,7 +115,13 @@ class WorkerHeartbeats:
             self._metrics.stale_workers.inc()
             self._follower.retire()
             self._stop()
-        write_heartbeat(folder, describe_worker(self._follower, now))
+        write_heartbeat(folder, self._describe(now))
+
+    def _describe(self, now: float) -> Heartbeat:
+        """This worker's heartbeat about all tasks, which are described again only after a change."""
+        follower = self._follower
+        tasks = self._served.of(follower.forecasters, follower.registries)
+        return Heartbeat(os.getpid(), now, follower.is_ready, follower.database_answers, tasks)
 
     def _read_disputed(self, own: Heartbeat) -> dict[str, str]:
         """The current versions in the home of the tasks for which another worker serves another version than this one.
@@ -129,17 +140,26 @@ class WorkerHeartbeats:
 
 def describe_worker(follower: Follower, now: float, only: str | None = None) -> Heartbeat:
     """This worker's heartbeat, about one task or all; `now` in seconds since the epoch."""
-    forecasters, registries = follower.forecasters, follower.registries
-    known = {*forecasters, *registries}
+    tasks = _describe_tasks(follower.forecasters, follower.registries, only)
+    return Heartbeat(os.getpid(), now, follower.is_ready, follower.database_answers, tasks)
+
+
+def _describe_tasks(
+    forecasters: Mapping[str, Forecaster], registries: Mapping[str, RegistryState], only: str | None = None
+) -> dict[str, ServedVersion]:
+    if only is None:
+        known = {*forecasters, *registries}
+    else:
+        known = {only} if only in forecasters or only in registries else set()
     tasks = {}
-    for task in sorted(known if only is None else known & {only}):
+    for task in sorted(known):
         forecaster, registry = forecasters.get(task), registries.get(task)
         tasks[task] = ServedVersion(
             None if forecaster is None else forecaster.version,
             None if forecaster is None else forecaster.valid_until,
             registry is not None and registry.state == "degraded",
         )
-    return Heartbeat(os.getpid(), now, follower.is_ready, follower.database_answers, tasks)
+    return tasks
 
 
 def list_behind(own: Heartbeat, current: Mapping[str, str], others: Iterable[Heartbeat]) -> list[str]:
