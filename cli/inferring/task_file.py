@@ -16,6 +16,7 @@ from contracts.spec_values import suggest_name
 _WIDTH = 118
 # Share of the labels above which one value is their median.
 _MOST_LABELS = 0.5
+_EXPERTS = "the network's answers are averaged with LightGBM's where that has proved better"
 
 
 def write_task_file(guessed: Guessed, profile: Profile, file: Path, import_command: str) -> str:
@@ -54,7 +55,7 @@ def write_task_file(guessed: Guessed, profile: Profile, file: Path, import_comma
         if one.num_missing:
             share = 100 * one.num_missing / max(1, profile.num_rows)
             lines.append(f"optional = true  # missing in {say_count(one.num_missing, 'row')} ({share:.1f} %)")
-    lines += _choose_loss(guessed)
+    lines += ["", "[training]", f'experts = "auto"  {_remark(_EXPERTS)}', *_choose_loss(guessed)]
     if guessed.left_out:
         lines += ["", "# Left out:"]
         lines += [
@@ -124,7 +125,7 @@ def _remark(text: str) -> str:
 
 
 def _choose_loss(guessed: Guessed) -> list[str]:
-    """The lines of a loss whose answers are means, if the median of the labels is one value that most of them share."""
+    """The line of a loss whose answers are means, if the median of the labels is one value that most of them share."""
     if guessed.is_classification:
         return []
     (value, count), *_ = guessed.label.counts.most_common(1)
@@ -132,7 +133,7 @@ def _choose_loss(guessed: Guessed) -> list[str]:
     if share <= _MOST_LABELS:
         return []
     why = f"answers are means, not medians: {share:.0%} of labels are {value}, and so would most answers be"
-    return ["", "[training]", f'regression_loss = "gaussian"  {_remark(why)}']
+    return [f'regression_loss = "gaussian"  {_remark(why)}']
 
 
 def _list_classes(classes: tuple[str, ...]) -> list[str]:

@@ -54,6 +54,15 @@ async def test_an_answer_says_which_version_it_is_from_and_how_far_it_may_be_tru
     }
 
 
+async def test_answers_of_a_mixture_name_the_weights_of_its_experts(tmp_path: Path) -> None:
+    weights = {"gi": 0.6, "gbdt": 0.4}
+    place_version(tmp_path, weights=weights)
+    async with serving(service_settings(DEAD_DATABASE, tmp_path, mlflow_url=DEAD_REGISTRY)) as client:
+        assert (await ask(client, CUTOFF)).json()["weights"] == weights
+        answers = await client.post("/predict", json={"rows": [{"features": ROW, "at": format_moment(CUTOFF)}]})
+        assert [one["weights"] for one in answers.json()["answers"]] == [weights]
+
+
 @pytest.mark.parametrize(
     ("at", "status"),
     [

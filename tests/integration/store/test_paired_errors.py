@@ -61,6 +61,28 @@ def test_methods_are_compared_on_the_windows_that_both_were_scored_on(engine: En
     assert [error for _, error in naive.recent] == pytest.approx([0.4, 0.3, 0.2])
 
 
+def test_what_a_fit_would_have_answered_otherwise_is_no_method_of_its_own(engine: Engine) -> None:
+    schema = define(engine)
+    methods = ("gi", "naive", "mixture", "alone")
+    store(engine, schema, *(cell(place, 0, method, 0.2) for place in range(3) for method in methods))
+    assert [pair.method for pair in read(engine, part_of(schema))[schema.task_id]] == ["naive"]
+
+
+@pytest.mark.parametrize("expert", [None, "gbdt"])
+def test_an_expert_that_is_scored_everywhere_keeps_no_other_rival_from_being_compared(
+    engine: Engine, expert: str | None
+) -> None:
+    """LightGBM was scored on five windows and the baseline on two of them."""
+    schema = define(engine)
+    windows = {"gi": 5, "naive": 5, "gbdt": 5, "baseline": 2}
+    store(engine, schema, *(cell(place, 0, method, 0.2) for method, count in windows.items() for place in range(count)))
+    found = read(engine, replace(part_of(schema), expert=expert))[schema.task_id]
+    shared = {pair.method: pair.shared.num_windows if pair.shared else None for pair in found}
+    assert shared == (
+        {"baseline": None, "gbdt": 5, "naive": 5} if expert is None else {"baseline": 2, "gbdt": 2, "naive": 2}
+    )
+
+
 def test_a_window_counts_once_by_its_mean_over_the_ages_inside_the_horizon(engine: Engine) -> None:
     schema = define(engine)
     cells = [(0, 0, 0.1), (1, 1, 0.3), (1, 0, 0.8), (2, 2, 9.0)]

@@ -131,6 +131,23 @@ def test_live_scoring_scores_what_was_released_and_each_expert(
     assert there == {"gi", "naive", GBDT, ALONE}
 
 
+def test_late_labels_of_an_old_window_are_scored_for_every_expert_again(
+    engine: Engine, registry: Registry, tmp_path: Path
+) -> None:
+    schema = define(engine, expert_task("auto"), NUM_KNOWN)
+    retrain(engine, registry, schema, NUM_KNOWN, tmp_path)
+    window = cutoff_after(NUM_KNOWN - 2)
+    late = [replace(one, event_id=f"late {one.event_id}") for one in drifting_events(NUM_KNOWN - 2, NUM_KNOWN - 1)]
+    with engine.begin() as connection:
+        append_events(connection, schema, late[:20], START)
+    add_windows(engine, schema, NUM_KNOWN, NUM_KNOWN + 1)
+    retrain(engine, registry, schema, NUM_KNOWN + 1, tmp_path)
+    found = [cell for cell in all_cells(engine, schema) if (cell.origin, cell.window) == (window, window)]
+    assert {cell.method for cell in found} - {MIXTURE, ALONE} == {"gi", "naive", GBDT}
+    assert len(found) == 4
+    assert {cell.num_revisions for cell in found} == {150 + 20}
+
+
 def test_a_cutoff_again_finds_the_kept_mixture(engine: Engine, registry: Registry, tmp_path: Path) -> None:
     schema, story = define(engine, expert_task(["gi", "gbdt"]), NUM_KNOWN), Story()
     retrain(engine, registry, schema, NUM_KNOWN, tmp_path)

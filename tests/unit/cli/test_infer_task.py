@@ -136,7 +136,8 @@ def test_means_are_asked_for_where_one_label_is_the_median(tmp_path: Path, every
     rows = [f"{day + timedelta(hours=k):%Y-%m-%dT%H:%M:%SZ},{k % 50 / 50},{label}" for k, label in enumerate(labels)]
     file.write_text("\n".join(["when,temp,sales", *rows]))
     inferred = infer_file(file)
-    assert Task.model_validate(tomllib.loads(inferred.text)).training.regression_loss == loss
+    training = Task.model_validate(tomllib.loads(inferred.text)).training
+    assert (training.regression_loss, training.experts) == (loss, "auto")
     assert ("of labels are 0, and so would most answers be" in inferred.text) is (loss == "gaussian")
 
 
