@@ -1,9 +1,15 @@
 """Errors that only commands raise: leaves of the tree in `contracts.errors`."""
 
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
-from contracts.errors import MorrowError
+from contracts.errors import MorrowError, Unavailable
+
+
+def cannot_write(path: Path, error: OSError) -> Unavailable:
+    """The error of a file that cannot be written, such as on a full disk."""
+    return Unavailable(f"{path} cannot be written: {error.strerror}.")
 
 
 class Refused(MorrowError):

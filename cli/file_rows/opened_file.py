@@ -36,7 +36,7 @@ class OpenedFile:
     """Rows of a file as events of `task`. `position` turns a number of rows into the progress, up to `length`.
 
     `digest` is one of the content, made when it is asked for; None if the file is damaged. `has_row_ids` says whether
-    ids are digests of whole rows.
+    ids are digests of whole rows; `columns` are the names of a CSV file's columns.
     """
 
     format: Format
@@ -48,6 +48,7 @@ class OpenedFile:
     num_equal: Callable[[], int]
     digest: Callable[[], str | None] = _no_digest
     has_row_ids: bool = False
+    columns: tuple[str, ...] | None = None
 
 
 @contextmanager
@@ -119,7 +120,7 @@ def _open_csv(
     rows = _guard_rows(source, read_rows(source.open(), table, reader))
     notes = (*table.notes, *reader.notes)
     found = OpenedFile("csv", task, rows, notes, source.length, source.tell, lambda: reader.num_equal)
-    return replace(found, has_row_ids=reader.columns.has_row_ids)
+    return replace(found, has_row_ids=reader.columns.has_row_ids, columns=tuple(table.names))
 
 
 def _open_ndjson(source: Source, task: Task, options: Options, needed_values: Sequence[str]) -> OpenedFile:

@@ -8,9 +8,10 @@ import io
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from cli.errors import cannot_write
 from cli.file_rows.columns import REASON
 from cli.file_rows.formats import COMPRESSED
 from cli.file_rows.rows import Row
@@ -30,29 +31,38 @@ def name_rejects(file: Path, folder: Path, *, is_csv: bool) -> Path:
 
 
 def cut_rejects(path: Path, num_bytes: int) -> None:
-    """Keep this many bytes, because later rows are sent again; with 0 remove the file."""
-    if num_bytes == 0:
-        path.unlink(missing_ok=True)
-    elif path.exists():
-        os.truncate(path, min(num_bytes, path.stat().st_size))
+    """Keep this many bytes, because later rows are sent again; with 0 remove the file. Raises Unavailable."""
+    try:
+        if num_bytes == 0:
+            path.unlink(missing_ok=True)
+        elif path.exists():
+            os.truncate(path, min(num_bytes, path.stat().st_size))
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def append_rejects(path: Path, refused: Sequence[tuple[Row, str]]) -> int:
-    """Append rows, each with its reason; returns the size of the file, 0 if there is none."""
-    if refused:
-        with path.open("ab") as stream:
-            is_new = stream.tell() == 0
-            for row, reason in refused:
-                if row.table is None or row.cells is None:
-                    # UTF-8 cannot hold a lone surrogate, which is written with JSON's backslash escape.
-                    stream.write((_line(row.line, reason) + "\n").encode(errors="backslashreplace"))
-                    continue
-                if is_new:
-                    names = [name for name in row.table.names if name != REASON]
-                    stream.write(_csv([*names, REASON], row.table, is_first=True))
-                    is_new = False
-                stream.write(_csv([*_cells(row.cells, row.table), reason], row.table))
-    return path.stat().st_size if path.exists() else 0
+    """Append rows, each with its reason; returns the size of the file, 0 if there is none. Raises Unavailable."""
+    try:
+        if refused:
+            with path.open("ab") as stream:
+                stream.writelines(_lines(refused, is_new=stream.tell() == 0))
+        return path.stat().st_size if path.exists() else 0
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def _lines(refused: Sequence[tuple[Row, str]], *, is_new: bool) -> Iterator[bytes]:
+    for row, reason in refused:
+        if row.table is None or row.cells is None:
+            # UTF-8 cannot hold a lone surrogate, which is written with JSON's backslash escape.
+            yield (_line(row.line, reason) + "\n").encode(errors="backslashreplace")
+            continue
+        if is_new:
+            names = [name for name in row.table.names if name != REASON]
+            yield _csv([*names, REASON], row.table, is_first=True)
+            is_new = False
+        yield _csv([*_cells(row.cells, row.table), reason], row.table)
 
 
 def _cells(cells: Sequence[str], table: CsvTable) -> list[str]:

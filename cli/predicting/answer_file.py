@@ -1,18 +1,23 @@
 """The file of answers: CSV, NDJSON or Parquet, by its name. Until it is complete, it has `.part` behind its name.
 
+One command at a time holds that file.
+
 NDJSON holds each row as the API was asked, with the answer as the API gave it. Parquet holds a row's id, moment and
 features, and columns of the answer. So does CSV, but of a CSV file it keeps the columns as they are.
 """
 
 import csv
+import fcntl
 import io
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from cli.errors import cannot_write
 from cli.file_rows.formats import Format, find_format
 from cli.file_rows.rows import Row
 from contracts.errors import Fault, InvalidInput, Unavailable
@@ -42,6 +47,15 @@ _OF_NUMBERS: Mapping[str, Read] = {
 }
 
 
+# A line of the file of answers must fit into one block of Arrow's reader; no row is longer than 1 MiB.
+_BLOCK_BYTES = 4 * 2**20
+
+
+def name_part(path: Path) -> Path:
+    """The path of a file of answers until it is complete."""
+    return path.with_name(f"{path.name}.part")
+
+
 def choose_format(path: Path) -> Format:
     """The format of a file of answers, by its name. Raises InvalidInput if that says none."""
     found = find_format(path) if path.suffix.lower() in (".csv", ".ndjson", ".jsonl", ".parquet") else None
@@ -51,36 +65,65 @@ def choose_format(path: Path) -> Format:
 
 
 class AnswerFile:
-    """Appends rows with their answers, behind the first `num_bytes` that an earlier command wrote.
+    """Appends rows with their answers.
 
-    `has_ids` tells whether ids are the file's own. Raises Unavailable, as its methods do, if it cannot be written.
+    `columns` are those of a CSV file, and `has_ids` tells whether ids are the file's own. Raises Unavailable, as its
+    methods do, if it cannot be written, and InvalidInput if a column has the name of one of the answers.
     """
 
-    def __init__(self, path: Path, num_bytes: int, task: Task, *, has_ids: bool) -> None:
+    def __init__(self, path: Path, task: Task, *, columns: Sequence[str] | None, has_ids: bool) -> None:
         self._path = path
         self._format = choose_format(path)
-        self._part = path.with_name(f"{path.name}.part")
+        self._part = name_part(path)
         self._task = task
         self._has_ids = has_ids
-        self._columns = {**_OF_ALL, **(_OF_CLASSES if task.is_classification else _OF_NUMBERS)}
-        self._names: list[str] = []
+        self._answers = {**_OF_ALL, **(_OF_CLASSES if task.is_classification else _OF_NUMBERS)}
+        self._keeps_cells = self._format == "csv" and columns is not None
+        if self._keeps_cells:
+            self._kept = [*(columns or ())]
+        else:
+            self._kept = [*(["event_id"] if has_ids else []), "at", *(feature.name for feature in task.features)]
+        taken = [] if self._format == "ndjson" else [name for name in self._kept if name in self._answers]
+        if taken:
+            advice = "rename the file's" if self._keeps_cells else "choose an --out that ends in .ndjson"
+            raise InvalidInput([Fault(name, f"names a column of the answers: {advice}") for name in taken])
         try:
-            self._stream = self._part.open("r+b" if num_bytes else "w+b")
-            if self._stream.seek(0, os.SEEK_END) < num_bytes:
-                raise Unavailable(f"{self._part} is shorter than it was: delete its bookmark, and begin again.")
-            self._stream.seek(0)
-            if num_bytes and self._format == "csv":
-                self._names = next(csv.reader([self._stream.readline().decode()]))
-            self._stream.truncate(num_bytes)
-            self._stream.seek(num_bytes)
+            self._stream = os.fdopen(os.open(self._part, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+            fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_there = self._part.exists() and os.path.samestat(self._part.stat(), os.fstat(self._stream.fileno()))
+        except BlockingIOError:
+            self._stream.close()
+            raise _held(self._path) from None
         except OSError as error:
-            raise _explain(self._part, error) from error
+            raise cannot_write(self._part, error) from error
+        if not is_there:  # the other command has just given it its last name
+            self._stream.close()
+            raise _held(self._path)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of all columns of CSV and Parquet."""
+        return [*self._kept, *self._answers]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stream.close()
+        with suppress(OSError):  # what a full disk does not take is beyond the bookmark
+            self._stream.close()
+
+    def resume(self, num_bytes: int) -> bool:
+        """Go on behind the first bytes, which an earlier command wrote; whether they are all there."""
+        try:
+            is_whole = self._stream.seek(0, os.SEEK_END) >= num_bytes
+            start = num_bytes if is_whole else 0
+            self._stream.seek(start)
+            self._stream.truncate()
+            if start == 0 and self._format == "csv":
+                self._stream.write(_line(self.columns))
+        except OSError as error:
+            raise cannot_write(self._part, error) from error
+        return is_whole
 
     def append(self, answered: Iterable[Answered]) -> int:
         """Append rows; returns the size of the file."""
@@ -89,47 +132,44 @@ class AnswerFile:
             self._stream.write(b"".join(write(row, answer) for row, answer in answered))
             self._stream.flush()
         except OSError as error:
-            raise _explain(self._part, error) from error
+            raise cannot_write(self._part, error) from error
         return self._stream.tell()
 
     def finish(self) -> None:
         """Give the complete file its name."""
-        self._stream.close()
         try:
+            self._stream.flush()
             if self._format == "parquet":
-                self._convert()
+                whole = self._path.with_name(f"{self._path.name}.new")
+                try:
+                    self._convert(whole)
+                    whole.replace(self._path)
+                finally:
+                    whole.unlink(missing_ok=True)
                 self._part.unlink()
             else:
                 self._part.replace(self._path)
         except OSError as error:
-            raise _explain(self._path, error) from error
+            raise cannot_write(self._path, error) from error
 
     def _write_json(self, row: Row, answer: Answer) -> bytes:
         return msgspec.json.encode({**self._question(row), "answer": answer}) + b"\n"
 
     def _write_flat(self, row: Row, answer: Answer) -> bytes:
-        question = self._question(row)
-        features = question.pop("features")
-        return msgspec.json.encode({**question, **features, **self._describe(answer)}) + b"\n"
+        return msgspec.json.encode({**self._flatten(row, answer), **self._describe(answer)}) + b"\n"
 
     def _write_csv(self, row: Row, answer: Answer) -> bytes:
-        if row.table is not None and row.cells is not None:
-            cells: Mapping[str, Any] = dict(zip(row.table.names, row.cells, strict=True))
+        if self._keeps_cells:
+            kept: Sequence[Any] = row.cells or ()
         else:
-            question = self._question(row)
-            cells = {**question, **dict.fromkeys(feature.name for feature in self._task.features)}
-            cells |= question.pop("features")
-            cells.pop("features")
-        if taken := [name for name in cells if name in self._columns]:
-            raise InvalidInput([Fault(name, "names a column of the answers: rename the file's") for name in taken])
-        values = {**cells, **self._describe(answer)}
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        if not self._names:
-            self._names = list(values)
-            writer.writerow(self._names)
-        writer.writerow([values.get(name) for name in self._names])
-        return text.getvalue().encode(errors="surrogateescape")
+            values = self._flatten(row, answer)
+            kept = [values.get(name) for name in self._kept]
+        return _line([*kept, *self._describe(answer).values()])
+
+    def _flatten(self, row: Row, answer: Answer) -> dict[str, Any]:
+        """The id, moment and features of a row, by their columns."""
+        question = self._question(row)
+        return {**question, "at": answer["at"], **question.pop("features")}
 
     def _question(self, row: Row) -> dict[str, Any]:
         """The row as it was asked, with its id if that is the file's own."""
@@ -138,19 +178,20 @@ class AnswerFile:
         return {name: event[name] for name in kept if name in event}
 
     def _describe(self, answer: Answer) -> dict[str, Any]:
-        return {name: read(answer) for name, read in self._columns.items()}
+        return {name: read(answer) for name, read in self._answers.items()}
 
-    def _convert(self) -> None:
+    def _convert(self, whole: Path) -> None:
         """Make Parquet of the lines, some at a time."""
         import pyarrow.json as pj
         import pyarrow.parquet as pq
 
         schema = self._schema()
-        with pq.ParquetWriter(self._path, schema, compression="zstd") as writer:
+        with pq.ParquetWriter(whole, schema, compression="zstd") as writer:
             if self._part.stat().st_size == 0:
                 return
             options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-            with pj.open_json(self._part, parse_options=options) as batches:
+            blocks = pj.ReadOptions(block_size=_BLOCK_BYTES)
+            with pj.open_json(self._part, read_options=blocks, parse_options=options) as batches:
                 for batch in batches:
                     writer.write_batch(batch)
 
@@ -166,10 +207,16 @@ class AnswerFile:
                 *([("event_id", text)] if self._has_ids else []),
                 ("at", moment),
                 *((feature.name, kinds[feature.kind]) for feature in self._task.features),
-                *((name, answers.get(name, number)) for name in self._columns),
+                *((name, answers.get(name, number)) for name in self._answers),
             ]
         )
 
 
-def _explain(path: Path, error: OSError) -> Unavailable:
-    return Unavailable(f"{path} cannot be written: {error.strerror}.")
+def _held(path: Path) -> Unavailable:
+    return Unavailable(f"Another command writes {path}: wait for its end, or choose another --out.")
+
+
+def _line(cells: Sequence[Any]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue().encode(errors="surrogateescape")

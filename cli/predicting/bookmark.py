@@ -14,6 +14,7 @@ class Asked(msgspec.Struct, frozen=True):
     url: str
     task: str
     digest: str | None
+    columns: list[str]
     options: str
     at: str | None
     coverage: float | None

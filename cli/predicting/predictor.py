@@ -25,7 +25,7 @@ from cli.file_rows.opened_file import open_rows
 from cli.file_rows.reasons import Reason, Refused, add_reasons, find_id
 from cli.file_rows.rejects import append_rejects, cut_rejects, name_rejects
 from cli.file_rows.rows import Row
-from cli.predicting.answer_file import Answered, AnswerFile, choose_format
+from cli.predicting.answer_file import Answered, AnswerFile, choose_format, name_part
 from cli.predicting.bookmark import Asked, Bookmark, name_bookmark, read_bookmark, write_bookmark
 from cli.reading.options import Options
 from cli.reading.sources import name_of
@@ -77,17 +77,20 @@ def predict_file(
         open_rows(file, format, _find_asked(api, task_name), options, lambda: None, needed_values=needed) as opened,
         row_progress() as progress,
     ):
-        asked = Asked(url, task_name, opened.digest(), repr(options), at, coverage)
-        mark = read_bookmark(place, asked)
-        first = mark.num_rows
         rejects = name_rejects(answers, answers.parent, is_csv=opened.format == "csv")
-        cut_rejects(rejects, mark.rejects_bytes)
-        for note in (*opened.notes, *([f"Resuming after {say_count(first, 'row')}."] if first else [])):
-            progress.console.print(note, markup=False, highlight=False, soft_wrap=True)
-        bar = progress.add_task(name_of(file), total=opened.length, rows=first, rate=0.0)
-        questions = _Questions(api, task_name, at, coverage)
-        try:
-            with AnswerFile(answers, mark.num_bytes, opened.task, has_ids=not opened.has_row_ids) as answer_file:
+        _require_apart(file, [rejects, place, name_part(answers)])
+        with AnswerFile(answers, opened.task, columns=opened.columns, has_ids=not opened.has_row_ids) as answer_file:
+            asked = Asked(url, task_name, opened.digest(), answer_file.columns, repr(options), at, coverage)
+            mark = read_bookmark(place, asked)
+            if not answer_file.resume(mark.num_bytes):
+                mark = Bookmark(asked)
+            first = mark.num_rows
+            for note in (*opened.notes, *([f"Resuming after {say_count(first, 'row')}."] if first else [])):
+                progress.console.print(note, markup=False, highlight=False, soft_wrap=True)
+            bar = progress.add_task(name_of(file), total=opened.length, rows=first, rate=0.0)
+            questions = _Questions(api, task_name, at, coverage)
+            try:
+                cut_rejects(rejects, mark.rejects_bytes)
                 for batch in batches(islice(opened.rows, first, None), ROWS_PER_BATCH):
                     answered, refused = questions.ask(batch)
                     mark = _record(mark, batch, answered, refused, answer_file=answer_file, rejects=rejects)
@@ -95,10 +98,10 @@ def predict_file(
                     rate = (mark.num_rows - first) / (time.monotonic() - began)
                     progress.update(bar, completed=opened.position(mark.num_rows), rows=mark.num_rows, rate=rate)
                 answer_file.finish()
-        except (MorrowError, KeyboardInterrupt):
-            _say_how_to_go_on(progress.console, mark)
-            raise
-    place.unlink(missing_ok=True)
+                place.unlink(missing_ok=True)
+            except (MorrowError, KeyboardInterrupt):
+                _say_how_to_go_on(progress.console, mark)
+                raise
     return Predicted(
         num_rows=mark.num_rows,
         num_before=first,
@@ -110,6 +113,14 @@ def predict_file(
         reasons=tuple(sorted(mark.reasons.values(), key=lambda reason: -reason.count)),
         notes=opened.notes,
     )
+
+
+def _require_apart(file: Path, written: Sequence[Path]) -> None:
+    """Raises InvalidInput if the file to read is one of those that are written besides the answers."""
+    for path in written:
+        if path.exists() and file.exists() and path.samefile(file):
+            reason = f"would write its other rows or notes to {path}, which is the file to read: choose another name"
+            raise InvalidInput([Fault("--out", reason)])
 
 
 def _find_asked(api: httpx.Client, name: str) -> Task:
@@ -198,13 +209,15 @@ def _record(
     answer_file: AnswerFile,
     rejects: Path,
 ) -> Bookmark:
-    """The bookmark behind a batch, once its answers and its refused rows are written."""
+    """The bookmark behind a batch, once its answers and its refused rows are written. Raises Unavailable."""
+    num_bytes = answer_file.append(answered)
+    rejects_bytes = append_rejects(rejects, [(one.row, one.sentence) for one in refused])
     return msgspec.structs.replace(
         mark,
         num_rows=mark.num_rows + len(batch),
         num_answered=mark.num_answered + len(answered),
-        num_bytes=answer_file.append(answered),
-        rejects_bytes=append_rejects(rejects, [(one.row, one.sentence) for one in refused]),
+        num_bytes=num_bytes,
+        rejects_bytes=rejects_bytes,
         versions=tuple(dict.fromkeys([*mark.versions, *(answer["version"] for _, answer in answered)])),
         reasons=add_reasons(mark.reasons, refused),
     )

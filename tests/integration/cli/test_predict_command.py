@@ -1,8 +1,10 @@
 """`morrow predict`: every row of a file is answered as /predict answers it, or put aside with the reason."""
 
 import csv
+import fcntl
 import json
 import re
+import resource
 import shlex
 import subprocess
 import sys
@@ -201,6 +203,130 @@ def test_a_command_that_was_killed_goes_on_and_ends_with_the_same_file(home: Pat
         assert out.read_bytes() == whole.read_bytes()
     assert (home / "answers.rejected.csv").read_bytes() == (home / "whole.rejected.csv").read_bytes()
     assert not mark.exists()
+
+
+HEADER = "at,distance,carrier,prediction,expected_error,valid_until,version,probability,prediction_set"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "header"),
+    [
+        ("rows.csv", "at,distance,carrier\n", HEADER),
+        ("rows.csv", "at,distance,carrier\n" + "2030-01-01T00:00:00Z,1,UA\n" * 1200, HEADER),
+        ("rows.ndjson", "", HEADER.replace("carrier,", "carrier,wind,").replace("at,", "event_id,at,", 1)),
+    ],
+    ids=["a header only", "every row refused", "no line"],
+)
+def test_a_file_without_answers_has_the_columns_of_one_with_answers(
+    home: Path, api: Running, name: str, content: str, header: str
+) -> None:
+    file, out = home / name, home / "answers.csv"
+    file.write_text(content)
+    done = predict(api, file, "--out", out)
+    assert done.exit_code == (3 if "2030" in content else 0), done.output
+    assert out.read_text() == f"{header}\n"
+    refused = home / "answers.rejected.csv"
+    assert "2030" not in content or len(refused.read_text().splitlines()) == 1201
+
+
+def test_columns_of_one_name_are_both_kept(home: Path, api: Running) -> None:
+    file, out = home / "rows.csv", home / "answers.csv"
+    file.write_text("at,distance,carrier,note,note\n2026-01-30T12:00:00Z,1,UA,first,second\n")
+    done = predict(api, file, "--out", out, "--drop", "note")
+    assert done.exit_code == 0, done.output
+    with out.open() as stream:
+        names, cells = csv.reader(stream)
+    assert names[:5] == ["at", "distance", "carrier", "note", "note"]
+    assert cells[3:5] == ["first", "second"]
+
+
+@pytest.mark.parametrize("name", ["answers.rejected.csv", "answers.csv.part", "answers.csv.bookmark"])
+def test_the_file_to_read_is_not_written_over(home: Path, api: Running, name: str) -> None:
+    file = home / name
+    file.write_text("at,distance,carrier\n2026-01-30T12:00:00Z,1,UA\n")
+    done = predict(api, file, "--out", home / "answers.csv", "--format", "csv")
+    assert done.exit_code == 2
+    assert "is the file to read: choose another name" in " ".join(done.output.split())
+    assert file.read_text().endswith("1,UA\n")
+
+
+def test_two_commands_do_not_write_one_file(home: Path, api: Running) -> None:
+    file, out = home / "rows.csv", home / "answers.csv"
+    file.write_text("at,distance,carrier\n2026-01-30T12:00:00Z,1,UA\n")
+    part = home / "answers.csv.part"
+    with part.open("wb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        done = predict(api, file, "--out", out)
+        assert done.exit_code == 1
+        assert "Another command writes" in " ".join(done.output.split())
+    assert predict(api, file, "--out", out).exit_code == 0
+    assert not part.exists()
+
+
+@pytest.mark.parametrize(("suffix", "most_bytes"), [("csv", 300_000), ("ndjson", 300_000), ("csv", 40_000)])
+def test_a_full_disk_is_named_and_the_command_goes_on_with_room(
+    home: Path, api: Running, suffix: str, most_bytes: int
+) -> None:
+    file, whole, out = home / "rows.csv", home / f"whole.{suffix}", home / f"answers.{suffix}"
+    is_refused = most_bytes < 100_000  # then the file of refused rows is the one that does not fit
+    year = 2030 if is_refused else 2026
+    lines = [f"{year}-01-30T12:00:00Z,{k},UA" for k in range(6000)]
+    file.write_text("\n".join(["at,distance,carrier", *lines]) + "\n")
+    command = [sys.executable, "-m", "cli.main", "predict", "flights", str(file), "--out", str(out), "--url", api.url]
+    said = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes)),
+    )
+    assert said.returncode == 1, said.stderr
+    assert "cannot be written: File too large" in " ".join(said.stderr.split())
+    assert "Traceback" not in said.stderr
+    assert not out.exists()
+    for path in (whole, out):
+        assert predict(api, file, "--out", path).exit_code == (3 if is_refused else 0)
+    assert out.read_bytes() == whole.read_bytes()
+    if is_refused:
+        assert (home / "answers.rejected.csv").read_bytes() == (home / "whole.rejected.csv").read_bytes()
+
+
+def test_a_bookmark_that_outlived_its_file_is_not_used(home: Path, api: Running) -> None:
+    file, out, mark = home / "rows.csv", home / "answers.csv", home / "answers.csv.bookmark"
+    file.write_text("\n".join(["at,distance,carrier", *["2026-01-30T12:00:00Z,1,UA"] * 30_000]) + "\n")
+    command = [sys.executable, "-m", "cli.main", "predict", "flights", str(file), "--out", str(out), "--url", api.url]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not mark.exists() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    process.kill()
+    process.wait()
+    left = mark.read_bytes()
+    assert predict(api, file, "--out", out).exit_code == 0
+    whole = out.read_bytes()
+    mark.write_bytes(left)
+    done = predict(api, file, "--out", out, "--replace")
+    assert done.exit_code == 0, done.output
+    assert "Resuming" not in done.output
+    assert out.read_bytes() == whole
+    assert not mark.exists()
+
+
+def test_moments_of_every_spelling_are_written_as_they_were_answered(home: Path, api: Running) -> None:
+    file, out = home / "rows.ndjson", home / "answers.parquet"
+    given = ["2026-01-30T13:00:00+01:00", "2026-01-30T12:00:00.000000Z"]
+    rows = [{"event_id": at, "at": at, "features": {"distance": 3, "carrier": "U" * 200}} for at in given]
+    file.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    done = predict(api, file, "--out", out)
+    assert done.exit_code == 0, done.output
+    assert pq.read_table(out).column("at").to_pylist() == [AT, AT]
+
+
+def test_the_moment_of_all_rows_stands_in_each(home: Path, api: Running) -> None:
+    file, out = home / "rows.csv", home / "answers.parquet"
+    file.write_text("distance,carrier\n1,UA\n")
+    assert predict(api, file, "--out", out, "--at", "2026-01-30T13:00:00+01:00").exit_code == 0
+    assert pq.read_table(out).column("at").to_pylist() == [AT]
 
 
 def test_the_commands_of_the_page_run_as_printed(home: Path, monkeypatch: pytest.MonkeyPatch, api: Running) -> None:
