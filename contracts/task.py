@@ -243,10 +243,11 @@ class Training(Spec):
     boosting: Boosting = Field(
         Boosting(), description="settings of LightGBM, as a rival and as an expert; the network does not read them"
     )
-    tune: bool = Field(
+    tune: bool | Literal["quick"] = Field(
         False,
         description="whether the trainer chooses a better recipe, once, by rolling origins within the rows known at "
-        "the first cycle that has enough windows; it starts from this recipe",
+        "the first cycle that has enough windows: by a search that starts from this recipe, or `quick`, among this "
+        "recipe and a few others in about the time of four fits",
     )
     tune_seconds: float = Field(
         900, gt=0, description="seconds that it may try recipes: at most half of a cycle's time limit"

@@ -57,6 +57,7 @@ AUTO, MIXED = "auto", "mixture"
 # Our default, what it was made of, and the networks that it is compared with, by the settings that differ.
 NETWORKS: Mapping[str, Mapping[str, Any]] = {
     "gi": {},
+    "gi, half by levels": {"views": ["plain", "last_day"]},
     "gi, plain numbers": {"number_form": "plain"},
     "gi, Gaussian loss": {"regression_loss": "gaussian"},
     "gi, both as before": {"number_form": "plain", "regression_loss": "gaussian"},

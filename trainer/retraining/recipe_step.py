@@ -27,7 +27,8 @@ from trainer.tracking.run_buffer import Run
 from trainer.tuning import search as tune
 from trainer.tuning.origins import known_origins, network_scorer
 from trainer.tuning.search import Budget, SearchResult, Trial
-from trainer.tuning.space import PROVEN, space_of
+from trainer.tuning.space import PROVEN, complements, space_of
+from trainer.tuning.trials import pick_evenly
 
 log = structlog.get_logger(__name__)
 
@@ -81,6 +82,18 @@ def choose_recipe(
         )
         on_trial()
 
+    if task.training.tune == "quick":
+        few = pick_evenly(starts, tune.NUM_QUICK_ORIGINS)
+        asked = task.with_training(plain(task.training))
+        quick = tune.choose_among(
+            network_scorer(reading, few, device, with_cohort=True),
+            asked.training,
+            complements(asked),
+            budget.seconds,
+            seconds_now=monotonic,
+            report=follow,
+        )
+        return ChosenRecipe(quick, monotonic() - began)
     search = tune.choose(
         network_scorer(reading, starts, device),
         plain(task.training),

@@ -11,10 +11,14 @@ chance alone may separate them. The same number of trials makes the same choice 
 search.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from contracts.errors import CycleError
 from contracts.task import Training
@@ -30,6 +34,8 @@ SLACK = 0.003
 MOST_WORK, LITTLE_SHARE = 16.0, 0.1
 # Recipes that are scored once more besides the task's own, and the share of the seconds that is reserved for them.
 NUM_FINALISTS, FINAL_SHARE = 4, 1 / 3
+# Members of a cohort in a choice among a few recipes, and at how many origins each is fitted: about four fits in all.
+NUM_QUICK_SEEDS, NUM_QUICK_ORIGINS = 2, 3
 # Most samples per trial: a sample that is too expensive, cannot be scored or was scored before makes no trial.
 _SAMPLES_PER_TRIAL = 3
 
@@ -137,6 +143,65 @@ def choose(
     return SearchResult(pick(trials, base), base, tuple(trials))
 
 
+def choose_among(
+    score: Scorer,
+    base: Training,
+    others: Sequence[Training],
+    seconds: float,
+    *,
+    seconds_now: Callable[[], float],
+    report: Callable[[Trial], object] = lambda _trial: None,
+) -> SearchResult:
+    """The best of a few recipes; `base` unless another is better on the same windows by more than chance explains.
+
+    Recipes are scored by cohorts of `NUM_QUICK_SEEDS` members. What is not scored by the end of the seconds does not
+    count. Arguments as of `choose`.
+    """
+    deadline = _Deadline(seconds_now, seconds_now() + seconds)
+    trials, errors_of = list[Trial](), list[tuple[Training, list[Errors]]]()
+    for training in (base, *others):
+        began, errors = seconds_now(), list[Errors]()
+        few = training.model_copy(update={"num_seeds": min(NUM_QUICK_SEEDS, training.num_seeds)})
+        prepared = None if deadline.is_over else _prepare(score, few, deadline.check)
+        if prepared is None:
+            if training == base:  # there is nothing to compare others with
+                break
+            continue
+        outcome, error = _run_trial(prepared, found=errors)
+        trials.append(Trial(training, outcome, error, prepared.work, seconds_now() - began))
+        report(trials[-1])
+        if outcome == "scored":
+            errors_of.append((training, errors))
+        elif training == base:
+            break
+    return SearchResult(_pick_paired(errors_of, base), base, tuple(trials))
+
+
+def _pick_paired(errors_of: Sequence[tuple[Training, Sequence[Errors]]], base: Training) -> Training:
+    """The recipe with the lowest mean error among `base`, the first, and those that are better than it for certain.
+
+    The mean of the paired differences must be below 0 by its standard error.
+    """
+    if not errors_of:
+        return base
+    first = _at_best_temperature(errors_of[0][1])
+    best, best_error = base, float(first.mean())
+    for training, errors in errors_of[1:]:
+        found = _at_best_temperature(errors)
+        apart = found - first
+        chance = float(apart.std(ddof=1)) / len(apart) ** 0.5 if len(apart) > 1 else math.inf
+        if apart.mean() + chance < 0 and found.mean() < best_error:
+            best, best_error = training, float(found.mean())
+    return best
+
+
+def _at_best_temperature(errors: Sequence[Errors]) -> NDArray[np.float64]:
+    """The error of each window at the one temperature that is best for all of them."""
+    together = np.array(errors)
+    chosen: NDArray[np.float64] = together[:, together.mean(axis=0).argmin()]
+    return chosen
+
+
 def _search(
     score: Scorer,
     given: Sequence[Training],
@@ -242,13 +307,18 @@ def _prepare(score: Scorer, training: Training, check_time: CheckTime) -> Prepar
 
 
 def _run_trial(
-    prepared: PreparedTrial, should_prune: Callable[[int, float], bool] = lambda _step, _error: False
+    prepared: PreparedTrial,
+    should_prune: Callable[[int, float], bool] = lambda _step, _error: False,
+    found: list[Errors] | None = None,
 ) -> tuple[TrialOutcome, float | None]:
-    """Score group by group until the trial ends, is pruned, fails or is out of time; returns the mean error so far."""
-    errors: list[Errors] = []
+    """Score group by group until the trial ends, is pruned, fails or is out of time; returns the mean error so far.
+
+    The errors are added to `found` if it is given.
+    """
+    errors: list[Errors] = [] if found is None else found
     try:
-        for step, found in enumerate(prepared.groups):
-            errors += found
+        for step, group in enumerate(prepared.groups):
+            errors += group
             if should_prune(step, mean_error(errors)):
                 return "pruned", mean_error(errors)
     except _OutOfTime:

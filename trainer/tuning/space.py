@@ -84,6 +84,17 @@ PROVEN: tuple[Mapping[str, Any], ...] = (
 )  # fmt: skip
 
 
+# Recipes that complement a task's own, tried by `training.tune = "quick"`. The first is for numbers whose level wanders,
+# such as prices, the second for numbers that act in proportion and in ranges that a fit has not seen.
+PORTFOLIO: tuple[Mapping[str, Any], ...] = ({"views": ("plain", "last_day")}, {"number_form": "plain"})
+
+
+def complements(task: Task) -> list[Training]:
+    """The recipes of the portfolio that differ from the task's own."""
+    base = task.training
+    return [other for settings in PORTFOLIO if task.numbers and (other := merge(base, settings)) != base]
+
+
 def calendars(known: Sequence[Calendar] = _CALENDARS) -> tuple[tuple[Calendar, ...], ...]:
     """Every subset of the calendar phases `known`, the smallest first."""
     return tuple(chosen for size in range(len(known) + 1) for chosen in combinations(known, size))
