@@ -84,8 +84,8 @@ PROVEN: tuple[Mapping[str, Any], ...] = (
 )  # fmt: skip
 
 
-# Recipes that complement a task's own, tried by `training.tune = "quick"`. The first is for numbers whose level wanders,
-# such as prices, the second for numbers that act in proportion and in ranges that a fit has not seen.
+# Recipes that complement a task's own, tried by `training.tune = "quick"`. The first is for numbers whose level
+# wanders, such as prices, the second for numbers that act in proportion and in ranges that a fit has not seen.
 PORTFOLIO: tuple[Mapping[str, Any], ...] = ({"views": ("plain", "last_day")}, {"number_form": "plain"})
 
 

@@ -100,6 +100,22 @@ def test_the_first_cycle_chooses_and_the_next_does_not(
     assert current(engine, schema) == found
 
 
+def test_a_quick_choice_tries_the_portfolio_and_its_recipe_is_released(
+    engine: Engine, registry: Registry, tmp_path: Path
+) -> None:
+    task = tuned_task(tune="quick", pretrain_rate=0.02, number_form="piecewise")
+    schema = define(engine, task, 10)
+    story = Story()
+    assert retrain(engine, registry, schema, 10, tmp_path, report=story).state == "released"
+    assert tried_with_cohort(story) == [False] * 3
+    found = current(engine, schema)
+    assert found.choice is not None
+    assert (found.written, found.choice.num_trials) == (task, 3)
+    assert found.task.training == found.choice.training
+    assert found.task.training.num_seeds == task.training.num_seeds
+    assert not found.task.training.tune
+
+
 def test_the_same_task_again_keeps_its_choice_and_another_is_chosen_for_anew(
     engine: Engine, registry: Registry, tmp_path: Path
 ) -> None:
