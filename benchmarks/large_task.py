@@ -1,4 +1,4 @@
-"""`python -m benchmarks reading --beside`: what one task of many events costs itself and its neighbour.
+"""`python -m benchmarks reading --large`: what one task of many events costs itself and its neighbour.
 
 An API runs as well. The same requests and reads are timed while the store is nearly empty and once one task holds
 `--rows` events: a row that is posted, a correction, an erasure, the status and the pages of the large task, and the

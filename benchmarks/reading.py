@@ -4,7 +4,7 @@ A million events of eight numbers are in our own PostgreSQL. Each way of reading
 turns: the trainer's read, and pandas.read_sql of the same columns. The client's CPU time counts, and how far its memory
 rises above what it held when it began to read. `--epoch` reads and trains one epoch as a cycle does, and compares the
 peak of the whole process, libraries included, with the size of the tensors that the fit reads. `--cycle` prints the
-peak of the fits of a first cycle, with a small network and short training, at 1, 10 or 50 million `--rows`. `--beside`
+peak of the fits of a first cycle, with a small network and short training, at 1, 10 or 50 million `--rows`. `--large`
 measures what a task of this many rows costs requests and its neighbour (`benchmarks.large_task`).
 """
 
@@ -64,14 +64,14 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--epoch", action="store_true", help="read and train an epoch instead, once")
     parser.add_argument("--cycle", action="store_true", help="print the peak memory of a first cycle's fits instead")
     parser.add_argument("--history", type=int, help="training.history of that cycle; all rows if unset")
-    parser.add_argument("--beside", action="store_true", help="what a task of this many rows costs others instead")
+    parser.add_argument("--large", action="store_true", help="what a task of this many rows costs others instead")
     add_output_options(parser)
     given = parser.parse_args(arguments)
     if given.rounds < 5:
         parser.error("--rounds is at least 5")
     console = Console(highlight=False, soft_wrap=True)
     console.print(hardware())
-    if given.beside:
+    if given.large:
         ratios, figures = large_task.measure(console, given.rows)
         if given.json:
             write_ratios(given.json, ratios)
