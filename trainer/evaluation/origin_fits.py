@@ -30,6 +30,8 @@ from trainer.settings import ENCODED_MIB
 
 # The newest rows of its own fit on which a candidate is scored.
 _NUM_OWN_ROWS = 2000
+# Rows of a fit of LightGBM as an expert, so that its memory and time stay within those of a network's fit.
+_MOST_BOOSTED_ROWS = 500_000
 UNCALIBRATED = Calibration(1.0, [])
 
 
@@ -173,4 +175,6 @@ def keep_fit(
 
 
 def _fit_trees(task: Task, rows: EventColumns, origin: int) -> Gbdt:
-    return fit_gbdt(task, rows, origin, seed=seeds_of(task)[0], threads=torch.get_num_threads())
+    return fit_gbdt(
+        task, rows, origin, seed=seeds_of(task)[0], threads=torch.get_num_threads(), most_rows=_MOST_BOOSTED_ROWS
+    )

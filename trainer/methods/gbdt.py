@@ -36,6 +36,8 @@ BOOSTER_FILE = "gbdt.txt"
 # Most rounds, and the rounds without a gain after which the search for their number ends; both times the learning rate.
 _MAX_ROUNDS, _PATIENCE = 30.0, 2.0
 _NEWEST_SHARE = 0.2
+# Rows that are older weigh less than a 16th.
+_HALF_LIVES = 4.0
 # Steps of a sine or cosine that the booster tells apart. Another sine's last bit must not change the side of a split.
 WAVE_STEPS = 2.0**40
 # What a regression minimises. Huber's loss is absolute beyond 0.9 deviations, and its absolute error is below that of
@@ -69,12 +71,16 @@ class Table:
         return replace(self, values=self.values[rows], targets=self.targets[rows], weights=self.weights[rows])
 
 
-def fit_gbdt(task: Task, rows: EventColumns, origin: int, *, seed: int, threads: int) -> Gbdt:
+def fit_gbdt(
+    task: Task, rows: EventColumns, origin: int, *, seed: int, threads: int, most_rows: int | None = None
+) -> Gbdt:
     """Fit on the rows of this origin (microseconds): the same rows, seed and version give the same trees.
 
-    Raises CycleError if the rows have fewer than two classes.
+    The encoder knows all rows, the trees about `most_rows` of them, if given. Raises CycleError if the rows have fewer
+    than two classes.
     """
     encoder = fit_encoder(without_views(task), rows, origin)
+    rows = rows if most_rows is None else thin(task, rows, origin, most_rows)
     encoded = encode(encoder, rows)
     weights = recency(encoded, task.clock, task.training.boosting.half_life)
     table = Table(len(encoder.vocabularies), encoder.num_calendar, _values(encoder, rows), encoded.targets, weights)
@@ -89,6 +95,16 @@ def answer_gbdt(fit: Gbdt, rows: EventColumns, threads: int) -> list[NDArray[np.
     if not encoder.is_classification:
         return in_units_of_labels(encoder, found[:, 0], fit.scale)
     return [found.astype(np.float32)]
+
+
+def thin(task: Task, rows: EventColumns, origin: int, most: int) -> EventColumns:
+    """At most this many of the rows: evenly spaced ones of those that recency does not make worthless."""
+    if len(rows) <= most:
+        return rows
+    longest = int(_HALF_LIVES * task.training.boosting.half_life * task.clock.window)
+    recent = rows.select(slice(int(np.searchsorted(rows.at, origin - longest)), None))
+    recent = rows if len(recent) < most else recent
+    return recent.select(slice(None, None, -(-len(recent) // most)))
 
 
 def mix_answers(

@@ -10,7 +10,7 @@ from contracts.errors import ArtefactRefused
 from contracts.task import Task
 from store.events.columns import EventColumns
 from tests.unit.tiny_events import HOUR, rows, task
-from trainer.methods.gbdt import BOOSTER_FILE, Gbdt, answer_gbdt, fit_gbdt, keep_gbdt, read_gbdt
+from trainer.methods.gbdt import BOOSTER_FILE, Gbdt, answer_gbdt, fit_gbdt, keep_gbdt, read_gbdt, thin
 
 ORIGIN = 20 * HOUR
 FEATURES = [{"name": "x", "kind": "number"}, {"name": "kind", "kind": "category"}]
@@ -68,6 +68,26 @@ def test_far_labels_bend_an_absolute_loss_less() -> None:
     ]
     np.testing.assert_allclose(means[0], 2, atol=0.5)
     assert (means[1] < 1).all()
+
+
+def test_many_rows_are_thinned_evenly_among_those_that_still_count() -> None:
+    known, spec = steps(num_rows=2000), task(training={"boosting": {"half_life": 2}})
+    assert thin(spec, known, ORIGIN, 2000) is known
+    few = thin(spec, known, ORIGIN, 100)
+    assert 80 < len(few) <= 100
+    assert few.at[0] >= ORIGIN - 8 * HOUR
+    assert np.diff(np.searchsorted(known.at, few.at)).max() <= 9
+    half = thin(spec, known, ORIGIN, 1000)  # the last eight hours have fewer rows
+    assert (len(half), half.at[0]) == (1000, known.at[0])
+
+
+def test_a_class_that_is_thinned_out_is_answered_all_the_same() -> None:
+    known = steps()
+    third = replace(known, classes=("a", "b", "c"), labels=np.where(np.arange(len(known)) == 7, 2, known.labels))
+    fitted = fit_gbdt(task(), third, ORIGIN, seed=1, threads=1, most_rows=1000)
+    (probabilities,) = answer_gbdt(fitted, at_x(known, -1.0, 1.0), 1)
+    assert probabilities.shape == (2, 3)
+    assert probabilities[:, 2].max() < 0.1
 
 
 def test_three_classes_are_answered_by_name() -> None:
