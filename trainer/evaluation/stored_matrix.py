@@ -65,8 +65,8 @@ def read_stored(
     The windows are those that judges use, and those of the `needed` pairs.
     """
     task_id, task = reading.schema.task_id, reading.schema.task
-    discard_withdrawn(engine, reading, store)
-    with engine.connect() as connection:
+    with engine.begin() as connection:
+        _discard_withdrawn(connection, reading, store)
         since = find_oldest_of_newest(connection, task_id, task.recipe, until=reading.cutoff, count=READ_WINDOWS)
         if since is not None:
             since = min([since, *(window for _, window in needed)])
@@ -78,11 +78,10 @@ def read_stored(
             if (known_since is None or mark.window >= known_since) and _rows(mark) != known.get(mark.window, (0, 0))
         ]
         gone = _find_gone(connection, reading, others, known)
-    late = [mark for mark in others if mark.num_revisions < known.get(mark.window, (0, 0))[1]]
-    ours = (task.training.method, NAIVE)
-    scorable = {mark for mark in {*late, *gone} if mark.method in ours and _can_score(reading, store, mark)}
-    doomed = {*gone, *late} - (scorable - {*gone})  # a cell replaces only one that knows fewer revisions
-    with engine.begin() as connection:
+        late = [mark for mark in others if mark.num_revisions < known.get(mark.window, (0, 0))[1]]
+        ours = (task.training.method, NAIVE)
+        scorable = {mark for mark in {*late, *gone} if mark.method in ours and _can_score(reading, store, mark)}
+        doomed = {*gone, *late} - (scorable - {*gone})  # a cell replaces only one that knows fewer revisions
         if doomed:
             delete_marked(connection, task_id, task.recipe, doomed)
         # Calibration asks for our method's sketches, and the mixture for those of its experts.
@@ -96,14 +95,12 @@ def read_stored(
     return StoredMatrix(counted, sorted({(mark.origin, mark.window) for mark in scorable}))
 
 
-def discard_withdrawn(engine: Engine, reading: Reading, store: FitStore) -> None:
+def _discard_withdrawn(connection: Connection, reading: Reading, store: FitStore) -> None:
     """Delete the fits that have read events which were retracted since, and the cells of their origins."""
     task_id, task = reading.schema.task_id, reading.schema.task
-    with engine.connect() as connection:
-        retractions = list_retractions(connection, task_id)
-        marks = read_marks(connection, task_id, task.recipe, since=None) if retractions else []
-    if not retractions:
+    if not (retractions := list_retractions(connection, task_id)):
         return
+    marks = read_marks(connection, task_id, task.recipe, since=None)
     fits = find_withdrawn(task, store.read_moments(), retractions)
     scored = {mark.origin for mark in marks if _is_withdrawn(task, mark.origin, mark.scored_at, retractions)}
     for origin in sorted(fits | scored):
@@ -111,8 +108,7 @@ def discard_withdrawn(engine: Engine, reading: Reading, store: FitStore) -> None
         if origin in fits:
             store.discard(origin)
         store.discard_rivals(origin)
-        with engine.begin() as connection:
-            delete_origin(connection, task_id, task.recipe, origin)
+        delete_origin(connection, task_id, task.recipe, origin)
     if fits or scored:
         log.info("fits.withdrawn", task=task.name, num_fits=len(fits), num_origins=len(fits | scored))
 
