@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from handbook.results.blind import blind_methods, blind_parts
+from handbook.results.blind import blind_experts, blind_methods, blind_parts
 from handbook.results.boolean import boolean_rules, boolean_training
 from handbook.results.cost import cohort_cost, cycle_cost, small_cycles, step_cost
 from handbook.results.flights import demo, flights_methods, flights_weeks
@@ -80,6 +80,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "paper earlier": earlier_recipes,
     "blind methods": blind_methods,
     "blind parts": blind_parts,
+    "blind experts": blind_experts,
     "replay promises": replay_promises,
     "replay methods": replay_methods,
     "replay choices": replay_choices,

@@ -14,7 +14,7 @@ HOUSE = Path(__file__).parents[3]
 METHODS = {
     "gi", "baseline", "last_window", "naive", "gbdt", "base_time", "inc_finetune", "inc_finetune_time", "grad_reg",
     "time_perturb", "cdot", "cida", "adagraph", "ordinal", "generative", "deep_ode", "ftpl", "ftrl",
-    "extrapolated_linear", "constant", "previous_label",
+    "extrapolated_linear", "constant", "previous_label", "mixture", "auto",
 }  # fmt: skip
 
 
