@@ -1,6 +1,8 @@
 """The file of refused rows, each with its reason, to be corrected and imported as well.
 
 It is CSV for a CSV file, written as that one is, and NDJSON for NDJSON and for Parquet, which an editor cannot correct.
+A file that a person has edited since is kept under another name, never replaced. To notice an edit, we set the time of
+the file: its microseconds follow from its second and the size of the file, and an editor's do not.
 """
 
 import csv
@@ -8,7 +10,9 @@ import io
 import json
 import os
 import re
+import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from cli.errors import cannot_write
@@ -30,6 +34,21 @@ def name_rejects(file: Path, folder: Path, *, is_csv: bool) -> Path:
     return folder / f"{stem}.rejected{number}.{'csv' if is_csv else 'ndjson'}"
 
 
+def keep_edited(path: Path) -> str | None:
+    """Give a file that was edited since it was written the next free number, and say so. Raises Unavailable."""
+    try:
+        if not path.exists() or path.stat().st_mtime_ns == _find_own_time(path):
+            return None
+        is_csv, folder = path.suffix == ".csv", path.parent
+        kept = name_rejects(path, folder, is_csv=is_csv)
+        while kept.exists():
+            kept = name_rejects(kept, folder, is_csv=is_csv)
+        path.rename(kept)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    return f"{path} was edited since it was written, and is kept as {kept}."
+
+
 def cut_rejects(path: Path, num_bytes: int) -> None:
     """Keep this many bytes, because later rows are sent again; with 0 remove the file. Raises Unavailable."""
     try:
@@ -37,6 +56,7 @@ def cut_rejects(path: Path, num_bytes: int) -> None:
             path.unlink(missing_ok=True)
         elif path.exists():
             os.truncate(path, min(num_bytes, path.stat().st_size))
+            _set_own_time(path)
     except OSError as error:
         raise cannot_write(path, error) from error
 
@@ -47,9 +67,22 @@ def append_rejects(path: Path, refused: Sequence[tuple[Row, str]]) -> int:
         if refused:
             with path.open("ab") as stream:
                 stream.writelines(_lines(refused, is_new=stream.tell() == 0))
+            _set_own_time(path)
         return path.stat().st_size if path.exists() else 0
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def _find_own_time(path: Path) -> int:
+    """The time, in nanoseconds, that we give a file of this size in the second of its last change."""
+    status = path.stat()
+    second = status.st_mtime_ns // 10**9
+    return second * 10**9 + zlib.crc32(f"{second} {status.st_size}".encode()) % 10**6 * 1000
+
+
+def _set_own_time(path: Path) -> None:
+    with suppress(PermissionError):  # the file of another user, which then counts as edited
+        os.utime(path, ns=(path.stat().st_atime_ns, _find_own_time(path)))
 
 
 def _lines(refused: Sequence[tuple[Row, str]], *, is_new: bool) -> Iterator[bytes]:

@@ -24,7 +24,7 @@ from cli.file_rows.checks import batches, check_rows
 from cli.file_rows.formats import Format
 from cli.file_rows.opened_file import OpenedFile, open_rows
 from cli.file_rows.reasons import Reason, Refused, add_reasons, find_refused_rows
-from cli.file_rows.rejects import append_rejects, cut_rejects, name_rejects
+from cli.file_rows.rejects import append_rejects, cut_rejects, keep_edited, name_rejects
 from cli.file_rows.rows import Row, encode_row
 from cli.importing.bookmark import Bookmark, Source, describe_source, name_bookmark, read_bookmark, write_bookmark
 from cli.importing.earlier import MAX_SOURCE, are_stored, explain_conflicts, find_earlier, take_conflicts
@@ -105,6 +105,10 @@ def import_events(
             raise earlier.refuse()
         if mark.import_id is None:
             mark = _begin(api, task_name, file, mark, digest)
+        if (kept := keep_edited(rejects)) is not None:
+            mark = msgspec.structs.replace(mark, rejects_bytes=0)
+            notes.append(kept)
+            print_notes(progress.console, [kept])
         first = mark
         cut_rejects(rejects, mark.rejects_bytes)
         conflicts: list[Refused] = []

@@ -23,7 +23,7 @@ from cli.file_rows.checks import batches
 from cli.file_rows.formats import Format
 from cli.file_rows.opened_file import open_rows
 from cli.file_rows.reasons import Reason, Refused, add_reasons, find_id
-from cli.file_rows.rejects import append_rejects, cut_rejects, name_rejects
+from cli.file_rows.rejects import append_rejects, cut_rejects, keep_edited, name_rejects
 from cli.file_rows.rows import Row
 from cli.predicting.answer_file import Answered, AnswerFile, choose_format, name_part
 from cli.predicting.bookmark import Asked, Bookmark, name_bookmark, read_bookmark, write_bookmark
@@ -85,7 +85,11 @@ def predict_file(
             if not answer_file.resume(mark.num_bytes):
                 mark = Bookmark(asked)
             first = mark.num_rows
-            for note in (*opened.notes, *([f"Resuming after {say_count(first, 'row')}."] if first else [])):
+            notes = list(opened.notes)
+            if (kept := keep_edited(rejects)) is not None:
+                mark = msgspec.structs.replace(mark, rejects_bytes=0)
+                notes.append(kept)
+            for note in (*notes, *([f"Resuming after {say_count(first, 'row')}."] if first else [])):
                 progress.console.print(note, markup=False, highlight=False, soft_wrap=True)
             bar = progress.add_task(name_of(file), total=opened.length, rows=first, rate=0.0)
             questions = _Questions(api, task_name, at, coverage)
@@ -111,7 +115,7 @@ def predict_file(
         rejects=rejects if mark.rejects_bytes else None,
         versions=mark.versions,
         reasons=tuple(sorted(mark.reasons.values(), key=lambda reason: -reason.count)),
-        notes=opened.notes,
+        notes=tuple(notes),
     )
 
 

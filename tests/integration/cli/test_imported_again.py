@@ -137,3 +137,20 @@ def test_a_retracted_import_lets_its_content_in_again(commands: Commands, tmp_pa
 def test_an_unknown_import_is_told_where_the_known_ones_are_listed(commands: Commands) -> None:
     missing = commands.say("retract", "--import", "77")
     assert f"{commands.task} has no import 77: `morrow events history {commands.task}`" in words(missing)
+
+
+def test_refused_rows_that_were_corrected_by_hand_outlive_another_import(commands: Commands, tmp_path: Path) -> None:
+    file = write_rows(tmp_path, with_ids=True)
+    file.write_text(file.read_text().replace("1.0,UA", "far,UA", 2))
+    rejects, kept = tmp_path / "demand.rejected.csv", tmp_path / "demand.rejected-2.csv"
+    for _ in range(2):
+        again = commands.say("import", str(file), "--timezone", "UTC")
+        assert again.exit_code == 3, again.output
+        assert "edited" not in words(again)
+    written = rejects.read_text()
+    rejects.write_text(written.replace("far", "1.5"))
+    last = commands.say("import", str(file), "--timezone", "UTC")
+    assert f"{rejects} was edited since it was written, and is kept as {kept}." in words(last)
+    assert rejects.read_text() == written
+    mended = json.loads(commands.say("import", str(kept), "--timezone", "UTC", "--json").stdout)
+    assert (mended["created"], mended["rejected"]) == (2, 0)

@@ -229,6 +229,18 @@ def test_a_file_without_answers_has_the_columns_of_one_with_answers(
     assert "2030" not in content or len(refused.read_text().splitlines()) == 1201
 
 
+def test_refused_rows_that_were_corrected_by_hand_are_kept(home: Path, api: Running) -> None:
+    file, out = home / "rows.csv", home / "answers.csv"
+    file.write_text("at,distance,carrier\n2026-01-30T12:00:00Z,far,UA\n")
+    assert predict(api, file, "--out", out).exit_code == 3
+    refused, kept = home / "answers.rejected.csv", home / "answers.rejected-2.csv"
+    corrected = refused.read_text().replace("far", "12")
+    refused.write_text(corrected)
+    again = predict(api, file, "--out", out, "--replace")
+    assert f"{refused} was edited since it was written, and is kept as {kept}." in " ".join(again.output.split())
+    assert (kept.read_text(), "far" in refused.read_text()) == (corrected, True)
+
+
 def test_columns_of_one_name_are_both_kept(home: Path, api: Running) -> None:
     file, out = home / "rows.csv", home / "answers.csv"
     file.write_text("at,distance,carrier,note,note\n2026-01-30T12:00:00Z,1,UA,first,second\n")

@@ -17,7 +17,7 @@ import pytest
 from cli.file_rows.formats import choose_format
 from cli.file_rows.parquet import open_parquet, read_parquet
 from cli.file_rows.reasons import Refused, add_reasons, find_refused_rows
-from cli.file_rows.rejects import append_rejects, cut_rejects, name_rejects
+from cli.file_rows.rejects import append_rejects, cut_rejects, keep_edited, name_rejects
 from cli.file_rows.rows import Row, encode_row, read_csv, read_ndjson
 from cli.importing.bookmark import Bookmark, describe_source, read_bookmark, write_bookmark
 from cli.reading.sources import open_source
@@ -135,6 +135,22 @@ def test_rejects_are_cut_back_to_what_the_bookmark_tells_of(tmp_path: Path) -> N
     cut_rejects(path, 0)
     assert append_rejects(path, []) == 0
     assert not path.exists()
+
+
+def test_a_rejects_file_that_was_edited_is_kept_under_the_next_free_number(tmp_path: Path) -> None:
+    path, second, third = (tmp_path / f"trips.rejected{number}.csv" for number in ("", "-2", "-3"))
+    refused = [(encode_row(EVENT), "why")]
+    assert keep_edited(path) is None
+    told = append_rejects(path, refused)
+    append_rejects(path, refused)
+    assert keep_edited(path) is None
+    cut_rejects(path, told)
+    assert keep_edited(path) is None
+    second.write_text("other work")
+    edited = path.read_text().replace("why", "who")
+    path.write_text(edited)
+    assert keep_edited(path) == f"{path} was edited since it was written, and is kept as {third}."
+    assert (path.exists(), second.read_text(), third.read_text()) == (False, "other work", edited)
 
 
 def test_an_import_goes_on_only_with_the_same_file_task_and_api(tmp_path: Path) -> None:
