@@ -11,7 +11,14 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    model_serializer,
+    model_validator,
+)
 
 from contracts.clock import MICROSECOND, Clock
 from contracts.durations import CENTURY
@@ -48,6 +55,7 @@ Method = Literal[
 ]
 Rival = Literal[Method, "gbdt", "extrapolated_linear"]
 Expert = Literal["gi", "gbdt"]
+Experts = Annotated[tuple[Expert, ...], WithJsonSchema({"enum": [["gi"], ["gi", "gbdt"]]})]
 
 # If a recipe sets no batch size, it is the power of two within these bounds that gives an epoch about this many steps.
 # With fewer steps a network hardly learns, and below some rows a step gets no cheaper (docs/decisions/0013).
@@ -234,7 +242,7 @@ class Training(Spec):
     delta_steps: int = Field(2, ge=1, le=64, description="ascent steps of δ, or points of its grid")
     delta_rate: float = Field(0.5, gt=0, description="length of one ascent step, as a share of delta_max")
     delta_rows: int = Field(128, ge=1, description="rows of a minibatch on which δ is searched; at most all")
-    experts: Literal["auto"] | tuple[Expert, ...] = Field(
+    experts: Literal["auto"] | Experts = Field(
         ("gi",),
         description="whose answers are averaged: those of the network alone, `gi`; always with those of LightGBM, "
         "`gbdt`, each weighed by its errors on earlier windows; or `auto`: the average where it has proved better on "

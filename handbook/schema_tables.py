@@ -42,7 +42,7 @@ def kind_of(shape: Shape) -> str:
     if "const" in shape:
         return code(str(shape["const"]))
     if "enum" in shape:
-        return ", ".join(code(str(value)) for value in shape["enum"])
+        return ", ".join(code(value if isinstance(value, str) else json.dumps(value)) for value in shape["enum"])
     kinds = shape.get("type", "anything")
     if isinstance(kinds, list):
         return ", or ".join(_WORDS.get(str(kind), str(kind)) for kind in kinds)
