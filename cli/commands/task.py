@@ -175,9 +175,11 @@ def _print_inferred(path: Path, inferred: "Inferred") -> None:
         typer.echo(note)
     if not inferred.has_valid_rows:
         typer.echo(
-            "No row is valid, so an import would store nothing: run infer again with other options, such as --kind."
+            "No row is valid, so an import would store nothing: run infer again with --force and other options, "
+            "such as --kind."
         )
         return
+    typer.echo("To change a guess, run infer again with --force and an option, such as --label COLUMN.")
     typer.echo(f"Look through it, then run:\n  morrow task apply {path}\n  {inferred.import_command}")
 
 

@@ -47,6 +47,8 @@ _IDS = re.compile(r"(^|_)(event_id|id|uuid|guid|key|nr)$")
 _MAX_CLASSES = 20
 _MAX_EXPLAINED = 12
 _FEW_NUMBERS = 5
+# Hours of a day.
+_MOST_CODES = 24
 # Windows behind which a file counts as one of the past.
 _OLD_WINDOWS = 2
 # Rows without which a coincidence may look like a rule.
@@ -250,7 +252,20 @@ def _find_label(judged: Sequence[Judged], given: str | None, times: Sequence[Jud
     named = [one for one in usable if _rank(one.key, _LABELS) < len(_LABELS)]
     if named:
         return min(named, key=lambda one: _rank(one.key, _LABELS)), "guessed by its name; --label COLUMN names another"
+    decimals = [one for one in usable if one.kind == "number"]
+    if decimals and _is_calendar_code(usable[-1]):
+        return decimals[-1], "guessed as the last column of decimal numbers; --label COLUMN names another"
     return usable[-1], "guessed as the last column; --label COLUMN names another"
+
+
+def _is_calendar_code(one: Judged) -> bool:
+    """Whether a column holds a few whole numbers about equally often, as weekdays, months and hours do.
+
+    Two numbers are a class more often, and counts of things are not equally frequent.
+    """
+    if not 2 < len(one.counts) <= _MOST_CODES or not all(text.isdecimal() for text in one.counts):
+        return False
+    return max(one.counts.values()) <= 2 * min(one.counts.values())
 
 
 def _rank(key: str, names: Sequence[str]) -> int:

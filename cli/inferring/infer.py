@@ -56,7 +56,8 @@ def infer(
         f"{kind} of {task.target.name} by {say_count(len(task.features), 'feature')}, in windows of {guessed.window}"
     )
     num_valid, notes = (1, []) if is_pipe(file) else _check(file, format, task, guessed.options)
-    remarks = [f"Note: {note}." for note in guessed.notes]
+    label = [] if said.label is not None else [f"the label is {guessed.label.name}, {guessed.label_why}"]
+    remarks = [f"Note: {note}." for note in (*label, *guessed.notes)]
     return Inferred(named, text, command, summary, (*notes, *remarks), has_valid_rows=num_valid > 0)
 
 

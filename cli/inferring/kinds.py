@@ -57,7 +57,8 @@ class Judged:
         """The most frequent values, for people."""
         texts = [text if len(text) <= 24 else f"{text[:24]}…" for text, _ in self.counts.most_common(4)]
         more = len(self.counts) - len(texts)
-        return ", ".join(texts) + (f" and {more:,} {'other' if more == 1 else 'others'}" if more > 0 else "")
+        mark = "; " if any("," in text for text in texts) else ", "
+        return mark.join(texts) + (f" and {more:,} {'other' if more == 1 else 'others'}" if more > 0 else "")
 
 
 @dataclass(frozen=True)
@@ -167,10 +168,10 @@ def _judge_numbers(  # noqa: PLR0911 one for each reason
     if is_whole and len(counts) == num_rows > _FEW_CODES and re.search(r"(^|_)(id|nr|no|number|key|uuid)$", key):
         return found("none", "an id of the row")
     if is_whole and 2 < len(counts) <= _FEW_CODES and _CODES.search(key):
-        return found("category", "whole numbers that look like codes; if they are amounts, write integer")
+        return found("category", 'whole numbers that look like codes; if they are amounts, write kind = "integer"')
     if is_whole and len(counts) > 12 and _HOUR.search(key) and all(number in range(25) for number in read):
         return found(
-            "category", "hours of the day, of which each counts for itself; if they are amounts, write integer"
+            "category", 'hours of the day, each with an effect of its own; for a number, write kind = "integer"'
         )
     if is_whole and set(read) == {0, 1}:
         return found("integer", "0 and 1; boolean would do as well")

@@ -185,7 +185,7 @@ def skill_table(status: dict[str, Any]) -> Table:
 
 def _percent(compared: dict[str, Any] | None) -> str:
     """A skill in percent; a dash if nothing is scored."""
-    return "–" if compared is None or compared["skill"] is None else f"{compared['skill']:.0f} %"
+    return "–" if compared is None or compared["skill"] is None else f"{round(compared['skill'])} %"
 
 
 def _describe_choice(choice: dict[str, Any]) -> str:

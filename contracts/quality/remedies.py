@@ -73,7 +73,8 @@ def _list_remedies(task: Task, skill: Skill, num_known: int | None) -> list[str]
         if num_known is not None and num_known <= skill.num_windows + 1:  # the oldest has no model before it
             said.append(
                 f"{only}, and the stored past holds no more: wait for the next windows, or import earlier "
-                f"events{_THEN_RUN}morrow events import {task.name} FILE && morrow cycle {task.name} --again"
+                f"events with the options of the last import{_THEN_RUN}morrow events import {task.name} FILE && "
+                f"morrow cycle {task.name} --again"
             )
         else:
             said.append(

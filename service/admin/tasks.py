@@ -53,6 +53,7 @@ from service.web.preconditions import etag_of, read_preconditions
 from service.web.task_access import tasks_of
 from store.cycles.ledger import Cycle, list_readable_cycles
 from store.errors import SpecUnreadable
+from store.events.columns import find_newest, has_unreadable
 from store.events.row_forms import read_held
 from store.paired_errors import find_unreadable_cells
 from store.tasks.catalog import Schema, define_task, find_task
@@ -319,17 +320,18 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _define(
     connection: Connection, task: Task, now: datetime, check: Callable[[int | None], None]
-) -> tuple[Schema, bool, Task | None, dict[str, set[bool]], str | None]:
+) -> tuple[Schema, bool, Task | None, dict[str, set[bool]] | None, str | None]:
     """The stored revision, whether it is new, the task as it was before, what its features held in all revisions
-    before, and the task that had a new one's name.
+    before (None if no row is stored), and the task that had a new one's name.
 
     Raises as `check` does.
     """
     try:
         former = find_task(connection, task.name)
-        before, held = former.written, read_held(connection, former.task_id, task)
+        has_rows = find_newest(connection, former.task_id) is not None or has_unreadable(connection, former.task_id)
+        before, held = former.written, read_held(connection, former.task_id, task) if has_rows else None
     except (NotFound, SpecUnreadable):
-        before, held = None, {}
+        before, held = None, None
     schema, written = define_task(connection, task, now, check)
     former_name_of = None if before is not None else find_renamed(connection, task.name, schema.task_id)
     return schema, written, before, held, former_name_of

@@ -30,6 +30,7 @@ from store.cycles.requests import find_gate
 from store.tasks.catalog import Schema
 from store.tasks.changes import Lifecycle
 
+_AS_BEFORE = "For an import, use the options of the last one, such as --map or --timezone."
 Action = Literal["retrain", "rollback", "override", "release-held"]
 
 
@@ -175,7 +176,10 @@ def _send_events(found: Situation) -> NextStep | None:
 def _replace_events(found: Situation) -> NextStep | None:
     if found.forecaster is None or found.task_state.newest is not None:
         return None
-    text = "Send labelled events, then retrain: none is stored, and this version knows only events that are gone."
+    text = (
+        "Send labelled events, then retrain: none is stored, and this version knows only events that are gone. "
+        f"{_AS_BEFORE}"
+    )
     return NextStep(text, f"morrow events import {found.task.name} FILE && {found.retrain} --again")
 
 
@@ -210,7 +214,9 @@ def _send_more_events(found: Situation) -> NextStep | None:
     if found.forecaster is not None or not missing:
         return None
     needs = f"{count_windows(missing)} with events {'is' if missing == 1 else 'are'} still needed"
-    return NextStep(f"Send events of earlier windows: {needs}.", f"morrow events import {found.task.name} FILE")
+    return NextStep(
+        f"Send events of earlier windows: {needs}. {_AS_BEFORE}", f"morrow events import {found.task.name} FILE"
+    )
 
 
 def _make_first_version(found: Situation) -> NextStep | None:
@@ -229,7 +235,7 @@ def _retrain(found: Situation) -> NextStep | None:
     if found.state == "closed":
         return NextStep("Retrain on the labels that closed the horizon.", found.retrain, "retrain")
     if found.state == "expired" and knows_all_events(found.task, found.task_state, found.now):
-        text = "Send newer events. This version knows all events so far, and its validity has ended."
+        text = f"Send newer events: this version knows all events so far, and its validity has ended. {_AS_BEFORE}"
         return NextStep(text, f"morrow events import {found.task.name} FILE")
     if found.state == "expired":
         return NextStep("Retrain: the validity of this version has ended.", found.retrain, "retrain")

@@ -12,11 +12,12 @@ _APART = frozenset({"name", "features", "window"})
 
 
 def describe_differences(
-    before: Task | None, task: Task, held: Mapping[str, Set[bool]] = MappingProxyType({})
+    before: Task | None, task: Task, held: Mapping[str, Set[bool]] | None = MappingProxyType({})
 ) -> list[str]:
     """The differences from the revision before; none for a first revision.
 
     `held` says for each feature of any former revision whether it held numbers, texts or, in turn, both.
+    It is None if no row is stored.
     """
     if before is None:
         return []
@@ -49,12 +50,14 @@ def _describe_window(before: Task, task: Task) -> list[str]:
     ]
 
 
-def _describe_features(before: Task, task: Task, held: Mapping[str, Set[bool]]) -> list[str]:
+def _describe_features(before: Task, task: Task, held: Mapping[str, Set[bool]] | None) -> list[str]:
     former, present = ({one.name: one for one in task_.features} for task_ in (before, task))
     removed = [name for name in former if name not in present]
     lines = []
     for name in present:
-        if name not in former and is_numeric(present[name].kind) in held.get(name, ()):
+        if name not in former and held is None:
+            lines.append(f"feature {name} is new")
+        elif name not in former and held is not None and is_numeric(present[name].kind) in held.get(name, ()):
             lines.append(
                 f"feature {name} is back: rows that were stored with it keep its values, and it counts as missing in "
                 "the others"
@@ -67,10 +70,8 @@ def _describe_features(before: Task, task: Task, held: Mapping[str, Set[bool]]) 
             lines.append(f"feature {name} is new: it counts as missing in all earlier rows{renamed}")
         elif (changed := _describe_feature(former[name], present[name])) is not None:
             lines.append(changed)
-    lines += [
-        f"feature {name} is removed: the next version does not use its values, which stay stored" for name in removed
-    ]
-    return lines
+    kept = "" if held is None else ": the next version does not use its values, which stay stored"
+    return lines + [f"feature {name} is removed{kept}" for name in removed]
 
 
 def _describe_feature(former: Feature, present: Feature) -> str | None:

@@ -91,8 +91,12 @@ def _longer(task: Task, horizon: int | None) -> str:
     return f"see what limits it: morrow backtest {task.name} --origins 52"
 
 
-def warn_of_kinds(before: Task | None, task: Task, held: Mapping[str, Set[bool]] = MappingProxyType({})) -> list[str]:
+def warn_of_kinds(
+    before: Task | None, task: Task, held: Mapping[str, Set[bool]] | None = MappingProxyType({})
+) -> list[str]:
     """Warn of features whose kind a new revision changes; `held` as in `describe_differences`."""
+    if held is None:
+        return []
     former = {} if before is None else {feature.name: feature.kind for feature in before.features}
     warnings = []
     for feature in task.features:
@@ -166,7 +170,7 @@ def warn_of_promise(
     num_windows = max(age.num_windows for age in promised.values())
     found = []
     if skill is not None and skill.num_windows > num_windows and skill.error > CONTRADICTED * expected:
-        found.append(f"{four_figures(skill.error)} on all {count_windows(skill.num_windows)} that are scored")
+        found.append(f"{four_figures(skill.error)} on all {skill.num_windows} scored windows")
     followed = [one for one in realised if one.is_complete and one.age in promised]
     error = fmean(one.error for one in followed) if followed else 0.0
     if len(followed) >= FEWEST_FOLLOWED and error > CONTRADICTED * fmean(promised[one.age].mean for one in followed):
@@ -174,9 +178,9 @@ def warn_of_promise(
     if not found:
         return []
     return [
-        f"the expected error of version {version} is too low: it promises {four_figures(expected)} by "
-        f"{count_windows(num_windows)}, and the error is {' and '.join(found)}; a new version promises by all scored "
-        f"windows: morrow cycle {task} --again"
+        f"the expected error of version {version} is too low: it is {four_figures(expected)} by "
+        f"{count_windows(num_windows)}, but the error is {' and '.join(found)}; the next version takes "
+        f"all scored windows into account: morrow cycle {task} --again"
     ]
 
 

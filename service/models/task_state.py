@@ -208,7 +208,7 @@ def say_withdrawn(forecaster: Forecaster, task_state: TaskState) -> str | None:
     """What a version has learned from that is gone: any retraction counts, and erasures of a tenth of its rows."""
     gone = []
     if task_state.num_retracted:
-        gone.append(f"{say_count(task_state.num_retracted, 'event')} of imports that were retracted since")
+        gone.append(f"{say_count(task_state.num_retracted, 'event')} of retracted imports")
     if task_state.num_erased >= ERASED_SHARE * forecaster.manifest.num_rows:
-        gone.append(f"up to {say_count(task_state.num_erased, 'event')} that were erased since")
+        gone.append(f"up to {say_count(task_state.num_erased, 'erased event')}")
     return " and from ".join(gone) or None

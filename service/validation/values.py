@@ -130,7 +130,8 @@ def json_category(value: object) -> str:
     """A category from a JSON value; true and false are the texts `true` and `false`. Raises ValueError."""
     if isinstance(value, NumberLiteral) and not is_missing(value):
         raise ValueError(
-            f'is a number, not a string: write "{value[:MAX_SHOWN]}" in quotation marks, or change its kind'
+            f'is a number, not a string: write "{value[:MAX_SHOWN]}" in quotation marks, or change its kind in the '
+            "task's file"
         )
     return json_text(spell_truth(value))
 

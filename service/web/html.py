@@ -103,7 +103,7 @@ def fill_moment(micros: int) -> str:
 
 def round_percent(share: float | None) -> str:
     """A share in whole percent; a dash if there is none."""
-    return "–" if share is None else f"{share:.0f} %"
+    return "–" if share is None else f"{round(share)} %"
 
 
 def group_digits(number: int) -> str:

@@ -76,8 +76,8 @@ async def test_what_too_few_rows_support_is_refused_with_their_number(tmp_path: 
             for at, coverage, words in [
                 (CUTOFF + 1, "0.801", "at age 0: 5 scored rows are too few for 0.801"),
                 (CUTOFF + WEEK, "0.5", "at age 1: 1 scored row is too few for 0.5"),
-                (CUTOFF - 1, "0.5", "before trained_until: no rows are scored there"),
-                (CUTOFF - WEEK, "0.5", "before trained_until: no rows are scored there"),
+                (CUTOFF - 1, "0.5", "is not available before trained_until"),
+                (CUTOFF - WEEK, "0.5", "is not available before trained_until"),
                 (CUTOFF + 1, "0.9999", "is at most 0.999, whatever rows there are"),
             ]:
                 for refused in (

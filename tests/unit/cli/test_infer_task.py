@@ -268,3 +268,20 @@ def test_no_label_is_told_with_the_reason_of_each_column(tmp_path: Path) -> None
     file.write_text("at,n\n" + "".join(f"2026-01-{1 + k % 28:02},{k}\n" for k in range(60)))
     with pytest.raises(InvalidInput, match="at: read as the moments; n: numbers the rows"):
         infer_file(file, options=Options(timezone="UTC"))
+
+
+def test_a_guessed_label_is_said_on_the_screen_and_is_rather_an_amount_than_a_weekday(tmp_path: Path) -> None:
+    begin = datetime(2025, 1, 6, tzinfo=UTC)
+    moments = [begin + timedelta(hours=k) for k in range(24 * 28)]
+    lines = [f"{at:%Y-%m-%dT%H:%M:%SZ};{40 + at.hour},{at.day:02};{at.hour};{at.weekday()}" for at in moments]
+    file, out = tmp_path / "netz.csv", tmp_path / "netz.toml"
+    file.write_text("\n".join(["Zeitpunkt;Last_MW;Stunde;Wochentag", *lines]))
+    run = ["task", "infer", str(file), "--out", str(out)]
+    said = " ".join(CliRunner().invoke(app, run).output.split())
+    guess = "the label is Last_MW, guessed as the last column of decimal numbers; --label COLUMN names another."
+    assert f"Note: {guess}" in said
+    assert "run infer again with --force and an option, such as --label COLUMN" in said
+    assert "40,06; 41,06; " in out.read_text()
+    again = " ".join(CliRunner().invoke(app, [*run, "--force", "--label", "Wochentag"]).output.split())
+    assert "of wochentag by" in again
+    assert "the label is" not in again

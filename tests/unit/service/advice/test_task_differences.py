@@ -4,6 +4,7 @@ from typing import Any
 
 from contracts.task import Task
 from service.advice.task_differences import describe_differences, warn_of_former_name
+from service.advice.task_warnings import warn_of_kinds
 
 SPEC: dict[str, Any] = {
     "name": "demand",
@@ -61,3 +62,19 @@ def test_a_new_task_with_a_former_name_says_whose_it_was() -> None:
     assert "demand was the name of the task that is building now" in said
     assert "morrow task delete demand" in said
     assert warn_of_former_name("demand", None) == []
+
+
+def test_earlier_rows_are_named_only_if_there_are_any() -> None:
+    before, after = (
+        Task.model_validate(SPEC),
+        Task.model_validate(
+            {**SPEC, "features": [{"name": "distance", "kind": "category"}, {"name": "wind", "kind": "number"}]}
+        ),
+    )
+    assert warn_of_kinds(before, after)
+    assert warn_of_kinds(before, after, None) == []
+    assert describe_differences(before, after, None) == [
+        "feature distance: kind was number and is category",
+        "feature wind is new",
+        "feature carrier is removed",
+    ]

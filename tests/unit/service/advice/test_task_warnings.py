@@ -73,7 +73,7 @@ def test_the_methods_that_are_warned_of_are_those_that_begin_with_all_rows() -> 
     ("error", "realised", "said"),
     [
         (0.6, (), None),
-        (0.6343, (), "0.6343 on all 26 windows that are scored"),
+        (0.6343, (), "0.6343 on all 26 scored windows"),
         (0.6, (0.6352,) * 3, "0.6352 on the 3 windows since the release"),
         (0.6, (0.6352,) * 2, None),
         (0.5, (0.5,) * 4, None),
@@ -88,7 +88,7 @@ def test_an_expected_error_that_other_windows_contradict_is_warned_of(
     warnings = warn_of_promise("repairs", "1", ages, compare_errors("log_loss", naive, ()), since)
     assert len(warnings) == (said is not None)
     for warning in warnings:
-        assert warning.startswith("the expected error of version 1 is too low: it promises 0.5890 by 4 windows")
+        assert warning.startswith("the expected error of version 1 is too low: it is 0.5890 by 4 windows")
         assert said is not None
         assert said in warning
         assert warning.endswith("morrow cycle repairs --again")
