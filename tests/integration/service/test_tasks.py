@@ -45,16 +45,27 @@ async def test_a_task_is_created_kept_and_revised(client: httpx.AsyncClient) -> 
 async def test_taking_back_a_change_of_features_is_told_what_earlier_rows_keep(client: httpx.AsyncClient) -> None:
     first, *others = TASK["features"]
     turned = {**first, "kind": "category" if first["kind"] != "category" else "number"}
+    created = (await client.put("/tasks/flights", json=TASK)).json()
+    assert created["changes"] == []
+    assert (await client.post("/events", json=[an_event("e1")])).json()["created"] == 1
     answers = [
         (await client.put("/tasks/flights", json={**TASK, "features": features})).json()
-        for features in (TASK["features"], [turned, *others], TASK["features"], others, TASK["features"])
+        for features in ([turned, *others], TASK["features"], others, TASK["features"])
     ]
-    created, changed, back, removed, again = answers
-    assert created["changes"] == []
+    changed, back, removed, again = answers
     assert "count as missing; to use them, store the rows again" in changed["warnings"][-1]
     assert "keep their values, and those with" in back["warnings"][-1]
     assert removed["changes"][0].startswith(f"feature {first['name']} is removed")
     assert again["changes"][0].startswith(f"feature {first['name']} is back: rows that were stored with it keep its")
+
+
+async def test_a_change_of_features_warns_of_no_earlier_rows_while_none_is_stored(client: httpx.AsyncClient) -> None:
+    first, *others = TASK["features"]
+    turned = {**first, "kind": "category" if first["kind"] != "category" else "number"}
+    await client.put("/tasks/flights", json=TASK)
+    changed = (await client.put("/tasks/flights", json={**TASK, "features": [turned, *others]})).json()
+    assert changed["changes"]
+    assert not any("rows" in said for said in (*changed["changes"], *changed["warnings"]))
 
 
 @pytest.mark.parametrize(
