@@ -1,7 +1,8 @@
 """Mean errors of our method and of each other one on the same target windows, read from the error matrix at once.
 
 One statement serves one task or all of them, so a list of tasks costs as little as a single status. Cells count as
-soon as they are stored and complete.
+soon as they are stored and complete. Two errors of one window are compared only if both were scored on the same rows:
+after an import, one method is scored again before another.
 """
 
 from collections.abc import Sequence
@@ -50,7 +51,8 @@ class PairedErrors:
     all methods with each other; it is None for a rival with less than half of the windows of another one, which would
     leave the others too few. `recent` holds the newest windows, oldest first, each with our error. `num_newest_cells`
     are those of the newest windows that rivals are scored on; `was_scored_lately` says whether a cell was scored within
-    the last hour.
+    the last hour. `num_stale_cells` of the newest windows do not count: one of the two methods was scored there on
+    other rows. If no other cell is left, `num_windows` is 0.
     """
 
     method: str
@@ -62,6 +64,7 @@ class PairedErrors:
     num_cells: int
     num_newest_cells: int
     was_scored_lately: bool
+    num_stale_cells: int = 0
 
 
 def read_paired_errors(
@@ -87,10 +90,24 @@ def read_paired_errors(
         },
     )
     found: dict[int, list[PairedErrors]] = {}
-    for task_id, method, num_windows, error, ours, num_shared, *both, windows, errors, num, num_newest, is_late in rows:
+    for (
+        task_id,
+        method,
+        num_windows,
+        error,
+        ours,
+        num_shared,
+        *both,
+        windows,
+        errors,
+        num,
+        num_new,
+        late,
+        stale,
+    ) in rows:
         recent = tuple((to_micros(window), own) for window, own in zip(windows, errors, strict=True))[::-1]
         shared = SharedErrors(num_shared, *both) if num_shared else None
-        pair = PairedErrors(method, num_windows, error, ours, shared, recent, num, num_newest, is_late)
+        pair = PairedErrors(method, num_windows, error, ours, shared, recent, num, num_new, late, stale)
         found.setdefault(task_id, []).append(pair)
     return found
 
@@ -156,7 +173,7 @@ _READ = text("""
         ) AS newest
     ), scored AS (
         SELECT part.task_id, part.own, part.num_rival_windows, part.expert, cell.method, cell.origin, cell."window",
-            cell.scored_at,
+            cell.scored_at, cell.num_rows, cell.num_revisions,
             CASE WHEN part.is_loss THEN cell.loss ELSE cell.metric END AS error
         FROM part JOIN error_cells AS cell ON cell.task_id = part.task_id AND cell.recipe = part.recipe
             AND cell.origin >= part.since AND cell."window" < cell.origin + part.num_ages * part.length
@@ -168,12 +185,18 @@ _READ = text("""
     ), ours AS (
         SELECT *, dense_rank() OVER (PARTITION BY task_id ORDER BY "window" DESC) AS place
         FROM scored WHERE method = own
-    ), cell AS (
-        SELECT ours.task_id, other.method, ours.origin, ours."window", other.error, ours.error AS own_error,
+    ), pairing AS (
+        SELECT (ours.num_rows, ours.num_revisions) <> (other.num_rows, other.num_revisions) AS is_stale,
+            ours.task_id, other.method, ours.origin, ours."window", other.error, ours.error AS own_error,
             other.method IS NOT DISTINCT FROM ours.expert AS is_expert,
             ours.place <= ours.num_rival_windows AS is_newest, greatest(ours.scored_at, other.scored_at) AS scored_at
         FROM ours JOIN scored AS other USING (task_id, origin, "window")
         WHERE ours.place <= :num_windows AND other.method <> ours.own
+    ), cell AS (
+        SELECT * FROM pairing WHERE NOT is_stale
+    ), stale AS (
+        SELECT task_id, method, CAST(count(*) FILTER (WHERE is_newest) AS int) AS num_cells, max(scored_at) AS scored_at
+        FROM pairing WHERE is_stale GROUP BY task_id, method
     ), compared AS (
         SELECT task_id, method, count(*) OVER (PARTITION BY task_id) AS num_methods FROM (
             SELECT *, max(num_windows) FILTER (WHERE NOT is_everywhere) OVER (PARTITION BY task_id) AS most FROM (
@@ -194,10 +217,12 @@ _READ = text("""
             FROM cell LEFT JOIN compared USING (task_id, method) LEFT JOIN shared USING (task_id, origin, "window")
         ) AS marked GROUP BY task_id, method, "window"
     )
-    SELECT task_id, method, count(*), avg(error), avg(own_error),
+    SELECT task_id, method, count("window"), coalesce(avg(error), 0), coalesce(avg(own_error), 0),
         count(shared_error), avg(shared_error), avg(shared_own),
-        (array_agg("window" ORDER BY "window" DESC))[1 : :num_recent],
-        (array_agg(own_error ORDER BY "window" DESC))[1 : :num_recent],
-        CAST(sum(num_cells) AS int), CAST(sum(num_newest_cells) AS int), max(scored_at) > now() - interval '1 hour'
-    FROM pair GROUP BY task_id, method ORDER BY task_id, method
+        (array_agg("window" ORDER BY "window" DESC))[1 : least(:num_recent, count("window"))],
+        (array_agg(own_error ORDER BY "window" DESC))[1 : least(:num_recent, count("window"))],
+        CAST(coalesce(sum(pair.num_cells), 0) AS int), CAST(coalesce(sum(num_newest_cells), 0) AS int),
+        greatest(max(pair.scored_at), max(stale.scored_at)) > now() - interval '1 hour',
+        coalesce(max(stale.num_cells), 0)
+    FROM pair FULL JOIN stale USING (task_id, method) GROUP BY task_id, method ORDER BY task_id, method
 """)

@@ -16,6 +16,8 @@ from contracts.verdict import is_gain
 POOR = 10.0
 # With fewer windows a mean error is uncertain.
 FEW_WINDOWS = 8
+# While rivals are fitted or scored again, none is better by fewer windows.
+_FEWEST_SHARED = 3
 
 
 class ComparedError(Struct, frozen=True, kw_only=True):
@@ -52,6 +54,10 @@ class Skill(Struct, frozen=True, kw_only=True):
         tuple[ComparedError, ...],
         Meta(description="naive, then the rivals from the best, all on the windows that all were scored on"),
     ] = ()
+    rescored: Annotated[
+        tuple[str, ...],
+        Meta(description="rivals that are being scored again, since rows have changed; such windows do not count yet"),
+    ] = ()
 
     @property
     def against_naive(self) -> ComparedError:
@@ -77,8 +83,10 @@ class Skill(Struct, frozen=True, kw_only=True):
 
     @property
     def better(self) -> ComparedError | None:
-        """The best rival, if it is better than the model."""
+        """The best rival, if it is better than the model; none by a few windows while others are still to come."""
         best = self.best_rival
+        if best is not None and best.num_windows < _FEWEST_SHARED and (self.pending or self.rescored):
+            return None
         return best if best is not None and is_gain(best.ours - best.error, best.ours) else None
 
 
@@ -95,6 +103,8 @@ def compare_errors(
     rivals: Sequence[ComparedError],
     pending: Sequence[str] = (),
     compared: Sequence[ComparedError] | None = None,
+    *,
+    rescored: Sequence[str] = (),
 ) -> Skill:
     """The skill of a model from its error compared with naive and with rivals, without advice.
 
@@ -110,6 +120,7 @@ def compare_errors(
         rivals=_order(rivals),
         pending=tuple(pending),
         compared=(on_naive, *_order(on_rivals)),
+        rescored=tuple(rescored),
     )
 
 
@@ -119,12 +130,14 @@ def describe_skill(skill: Skill) -> str:
     said = f"{compare(skill.skill)} naive on {count_windows(skill.num_windows)}{few}"
     if (best := skill.best_rival) is not None:
         said += f"; {compare(best.skill)} {best.method}, the best rival, on {count_windows(best.num_windows)}"
-    return f"{said}; {describe_pending(skill)}" if skill.pending else said
+    return f"{said}; {describe_pending(skill)}" if skill.pending or skill.rescored else said
 
 
 def describe_pending(skill: Skill) -> str:
-    """Which rivals are still being fitted."""
-    return f"still being fitted: {', '.join(skill.pending)}"
+    """Which rivals are still being fitted, and which are scored again."""
+    fitted = f"still being fitted: {', '.join(skill.pending)}" if skill.pending else ""
+    again = f"being scored again on changed rows: {', '.join(skill.rescored)}" if skill.rescored else ""
+    return "; ".join(filter(None, (fitted, again)))
 
 
 def compare(skill: float | None) -> str:

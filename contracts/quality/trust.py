@@ -53,7 +53,7 @@ def judge_trust(skill: Skill | None, are_above: Sequence[bool] = (), *, is_close
     word, reason = _judge(skill, len(are_above), sum(are_above))
     if is_closed:
         word, reason = "poor", "an error above its limit has closed its horizon"
-    is_provisional = word == "good" and skill is not None and bool(skill.pending)
+    is_provisional = word == "good" and skill is not None and bool(skill.pending or skill.rescored)
     if is_provisional and skill is not None:
         reason += f"; rivals {describe_pending(skill)}"
     return Trust(

@@ -70,13 +70,15 @@ def find_trust(forecaster: Forecaster | None, skill: Skill | None, task_state: T
 
 def find_skill(schema: Schema, forecaster: Forecaster | None, pairs: Sequence[PairedErrors]) -> Skill | None:
     """The skill of a task's model by its errors compared with every other method's; None without those of naive."""
-    found = [_compare(pair.method, pair) for pair in _naive_first(pairs)]
+    found = [_compare(pair.method, pair) for pair in _naive_first(pairs) if pair.num_windows]
     if not found or found[0].method != NAIVE:
         return None
     shared = [_compare(pair.method, pair.shared) for pair in _naive_first(pairs) if pair.shared is not None]
     error_name = schema.task.error_name if forecaster is None else forecaster.manifest.error_name
-    pending = _find_pending(schema, pairs)
-    return advise_model(schema.task, compare_errors(error_name, found[0], found[1:], pending, shared or found[:1]))
+    rescored = _find_rescored(schema, pairs)
+    pending = [one for one in _find_pending(schema, pairs) if one not in rescored]
+    skill = compare_errors(error_name, found[0], found[1:], pending, shared or found[:1], rescored=rescored)
+    return advise_model(schema.task, skill)
 
 
 def _naive_first(pairs: Sequence[PairedErrors]) -> list[PairedErrors]:
@@ -104,3 +106,11 @@ def _find_pending(schema: Schema, pairs: Sequence[PairedErrors]) -> list[str]:
     num_cells = {pair.method: pair.num_cells for pair in pairs}
     rivals = [one for one in schema.task.guard.rivals if one != schema.task.training.method]
     return [one for one in rivals if num_cells.get(one, 0) < naive.num_newest_cells]
+
+
+def _find_rescored(schema: Schema, pairs: Sequence[PairedErrors]) -> list[str]:
+    """The rivals with errors of rows that have changed since; they are given up as pending ones are."""
+    if schema.lifecycle != "active" or not any(pair.was_scored_lately for pair in pairs):
+        return []
+    stale = {pair.method for pair in pairs if pair.num_stale_cells}
+    return [one for one in schema.task.guard.rivals if one in stale]

@@ -117,14 +117,17 @@ def compare_rivals(
 ) -> list[Comparison]:
     """Every rival that has errors on `min_pairs` windows, inside the horizon (at age 0 without one).
 
-    A target window counts once, by its mean over the ages at which both were scored. Several rivals share the 5 %: the
-    more are compared, the likelier is one of them better by chance.
+    A target window counts once, by its mean over the ages at which both were scored on the same rows. Several rivals
+    share the 5 %: the more are compared, the likelier is one of them better by chance.
     """
     ages = range(max(1, horizon))
     ours = _errors_by_age(cells, method, error_name, clock)
+    known = _rows_by_pair(cells, method)
     found: list[Comparison] = []
     for rival in rivals:
-        theirs = _errors_by_age(cells, rival, error_name, clock)
+        rows = _rows_by_pair(cells, rival)
+        same = [cell for cell in cells if rows.get(pair := (cell.origin, cell.window)) == known.get(pair)]
+        theirs = _errors_by_age(same, rival, error_name, clock)
         pairs: dict[int, list[tuple[float, float]]] = {}
         for age in ages:
             for window in ours.get(age, {}).keys() & theirs.get(age, {}).keys():
@@ -169,6 +172,11 @@ def _errors_by_age(cells: Sequence[Cell], method: str, error_name: str, clock: C
         if cell.window in counted:
             errors.setdefault(clock.age(cell.origin, cell.window), {})[cell.window] = error_of(cell, error_name)
     return errors
+
+
+def _rows_by_pair(cells: Sequence[Cell], method: str) -> dict[tuple[int, int], tuple[int, int]]:
+    """(origin, window) -> the rows and revisions that the method was scored on there."""
+    return {(cell.origin, cell.window): (cell.num_rows, cell.num_revisions) for cell in cells if cell.method == method}
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,32 @@ async def test_a_good_verdict_is_provisional_until_its_rivals_are_scored_or_give
         assert (status["trust"]["is_provisional"], status["skill"]["pending"]) == (False, [])
 
 
+async def test_rivals_that_were_scored_before_rows_changed_are_said_to_be_scored_again(
+    database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    """The three newest of four windows got wrong rows, and the baseline was not scored on these yet."""
+    schema = define(engine)
+
+    def record(method: str, loss: float, places: range, revisions: int) -> None:
+        cells = [
+            Cell(CUTOFF - place * WEEK, CUTOFF - place * WEEK, method, 50, loss, 0.1, revisions) for place in places
+        ]
+        with engine.begin() as connection:
+            record_cells(connection, schema.task_id, schema.task.recipe, cells, datetime.now(UTC))
+
+    for method, loss in (("gi", 9.0), ("naive", 13.0)):
+        record(method, loss, range(3), 24)
+        record(method, 1.0, range(3, 10), 0)
+    record("baseline", 0.5, range(4), 0)
+    async with serving(service_settings(database_url, tmp_path)) as client:
+        status = (await client.get(f"/tasks/{schema.task.name}")).json()
+        assert status["skill"]["rescored"] == ["baseline"]
+        assert "baseline" not in status["skill"]["pending"]
+        assert not [one for one in status["skill"]["advice"] if "baseline" in one]
+        own = (await client.get(f"/pages/{schema.task.name}")).text
+        assert "Rivals being scored again, since rows have changed: baseline." in own
+
+
 async def test_all_methods_are_compared_on_the_windows_that_all_were_scored_on(
     database_url: str, engine: Engine, tmp_path: Path
 ) -> None:

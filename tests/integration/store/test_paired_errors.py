@@ -131,3 +131,29 @@ def test_any_number_of_tasks_takes_one_statement(engine: Engine) -> None:
     assert set(found) == {schema.task_id for schema in schemas[1:]}
     assert {pair.method for pairs in found.values() for pair in pairs} == {"naive"}
     assert read(engine) == {}
+
+
+def test_errors_of_other_rows_are_not_compared(engine: Engine) -> None:
+    """A wrong import joined the newest window: our method and naive were scored again, the baseline not yet."""
+    schema = define(engine)
+    store(
+        engine, schema, *(cell(place, 0, method, 1.0) for place in range(4) for method in ("gi", "naive", "baseline"))
+    )
+    wrong = {"num_rows": 74, "num_revisions": 24}
+    store(engine, schema, *(replace(cell(0, 0, method, 30.0), **wrong) for method in ("gi", "naive")))
+    part = replace(part_of(schema), num_rival_windows=16)
+    baseline, naive = read(engine, part)[schema.task_id]
+    assert (baseline.num_windows, baseline.error, baseline.ours, baseline.num_stale_cells) == (3, 1.0, 1.0, 1)
+    assert (naive.num_windows, naive.num_stale_cells) == (4, 0)
+    assert naive.ours == pytest.approx((3 * 1.0 + 30.0) / 4)
+    assert naive.shared is not None
+    assert (naive.shared.num_windows, naive.shared.ours) == (3, 1.0)
+
+
+def test_a_method_that_was_scored_on_other_rows_only_is_listed_without_errors(engine: Engine) -> None:
+    schema = define(engine)
+    store(engine, schema, cell(0, 0, "gi", 1.0), cell(0, 0, "naive", 2.0))
+    store(engine, schema, replace(cell(0, 0, "gbdt", 0.5), num_rows=26))
+    gbdt, naive = read(engine, part_of(schema))[schema.task_id]
+    assert (gbdt.num_windows, gbdt.num_cells, gbdt.recent, gbdt.num_stale_cells) == (0, 0, (), 1)
+    assert (naive.num_windows, naive.ours) == (1, 1.0)

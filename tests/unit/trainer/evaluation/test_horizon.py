@@ -194,6 +194,20 @@ def test_every_rival_is_told_of_beside_ours_whether_it_is_better_or_not() -> Non
     assert gbdt.difference == pytest.approx(0.3)
 
 
+def test_a_rival_is_compared_on_the_same_rows_only() -> None:
+    matrix = cells({0: [0.5, 0.6, 0.7, 9.0]})
+    for rival in ("gbdt", "baseline"):
+        matrix += [replace(cell, method=rival) for cell in cells({0: [0.8, 0.9, 1.0, 1.0]}) if cell.method == "gi"]
+    newest = max(cell.window for cell in matrix)
+    stale = [
+        replace(cell, num_rows=cell.num_rows - 1) if (cell.method, cell.window) == ("gbdt", newest) else cell
+        for cell in matrix
+    ]
+    gbdt, baseline = compare(stale, ("gbdt", "baseline"))
+    assert (gbdt.num_windows, gbdt.error) == (3, pytest.approx(0.6))
+    assert (baseline.num_windows, baseline.error) == (4, pytest.approx(2.7))
+
+
 def test_a_clearly_better_rival_is_named_with_its_figures() -> None:
     found = better({"gbdt": {0: [0.39, 0.50, 0.61]}})  # less by 0.11, 0.10, 0.09; t(0.95, 2) = 2.919986
     assert found is not None
