@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.client.api import open_api
+from cli.client.api import ask, open_api
 from cli.client.options import LOCAL_URL, AsJson, Url
 from cli.client.output import print_facts, print_json
 from cli.client.wait import await_version, describe_wait, find_following, follow_cycle, request_cycle
@@ -71,12 +71,15 @@ def finish_cycle(api: "httpx.Client", task: str, cycle: dict[str, Any], *, as_js
             ended = follow_cycle(api, task, following, show)
         is_released = bool(ended["state"] == "released")
         waited = describe_wait(await_version(api, task, ended["version"])) if is_released else ""
+        status_now = ask(api, "GET", f"/tasks/{task}") if is_released and not as_json else {}
     if as_json:
         print_json(ended)
     else:
         first, *ages = describe_end(ended, task)
         for line in (first + waited, *ages, *advise_skipped(ended, task)):
             Console().print(line, markup=False, highlight=False)
+        for doubt in status_now.get("doubts", ()):
+            Console().print(f"Warning: {doubt}.", markup=False, highlight=False)
     return is_released
 
 

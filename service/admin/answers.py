@@ -302,6 +302,7 @@ class TaskStatus(TaskOverview, frozen=True, kw_only=True):
     next_cycle: Annotated[Moment | None, Meta(description="null if cycles run on request only")]
     next_step: Annotated[NextStep, Meta(description="the one thing to do next")]
     warnings: Annotated[list[str], Meta(description="about the task, the version that answers and the newest rows")]
+    doubts: Annotated[list[str], Meta(description="those of the warnings that say why labels may be wrong")]
 
 
 class Liveness(Struct, frozen=True):

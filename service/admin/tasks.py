@@ -30,6 +30,7 @@ from service.admin.status import (
     describe_workers,
 )
 from service.advice.advice import advise
+from service.advice.label_doubts import LabelDoubts, read_doubts
 from service.advice.next_step import find_situation
 from service.advice.row_states import RowState
 from service.advice.row_warnings import RowWarnings, read_row_warnings, warn_of_classes
@@ -74,6 +75,7 @@ class StoredStatus:
     num_events: int
     cycles: Sequence[Cycle]
     rows: RowWarnings
+    doubts: LabelDoubts
     faults: Sequence[str]
 
 
@@ -194,6 +196,7 @@ def _add_status(
             cycles=found.cycles,
             now=now,
             cycle_limit=cycle_limit,
+            doubts=found.doubts,
         )
         advice = advise(situation, found.rows)
         overview = describe_task(
@@ -209,6 +212,7 @@ def _add_status(
                 cycles=shown,
                 next_cycle=next_cycle(schema.task, to_micros(now)) if schema.lifecycle == "active" else None,
                 next_step=advice.next_step,
+                doubts=advice.doubts,
                 warnings=[*found.faults, *warn_of_renaming(schema), *advice.warnings],
             ),
             etag=etag_of(schema.revision),
@@ -358,5 +362,6 @@ def read_status(connection: Connection, name: str, forecaster: Forecaster | None
         num_events=count_rows(connection, schema.task_id).num_events,
         cycles=cycles.rows,
         rows=read_row_warnings(connection, schema, now),
+        doubts=read_doubts(connection, schema, forecaster, task_state),
         faults=list(dict.fromkeys(filter(None, (*faults, None if faults else cycles.fault, cells)))),
     )

@@ -6,8 +6,11 @@ into remedies; the commands that show a verdict use it too.
 
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from contracts.quality.remedies import advise_model
 from contracts.quality.skill import Skill
+from service.advice.label_doubts import find_far_error, warn_of_jump
 from service.advice.next_step import NextStep, Situation, find_next_step
 from service.advice.row_warnings import RowWarnings
 from service.advice.task_warnings import warn, warn_of_promise, warn_of_withdrawn
@@ -17,9 +20,11 @@ from service.advice.task_warnings import warn, warn_of_promise, warn_of_withdraw
 class Advice:
     """What is wrong with a task, its version and its rows; how good its model is, with advice; and what to do next.
 
-    `promise` are those warnings that contradict the expected error of the version, or what it has learned.
+    `promise` are those warnings that contradict the expected error of the version, or what it has learned. `doubts` are
+    those that labels are wrong. Nothing else is tried while an error far above its limit says so.
     """
 
+    doubts: list[str]
     promise: list[str]
     warnings: list[str]
     skill: Skill | None
@@ -37,14 +42,20 @@ def advise(found: Situation, rows: RowWarnings) -> Advice:
         cycle_limit=found.cycle_limit,
         lifecycle=found.lifecycle,
     )
-    promise = []
+    if skill is not None and find_far_error(found.task_state) is not None:
+        skill = msgspec.structs.replace(skill, advice=())
+    promise: list[str] = []
+    doubts: list[str] = []
     if (forecaster := found.forecaster) is not None:
         ages, realised = forecaster.manifest.ages, found.task_state.realised
+        doubts = warn_of_jump(found.task.name, forecaster, found.doubts.former)
         promise = [
+            *doubts,
             *warn_of_withdrawn(forecaster, found.task_state),
             *warn_of_promise(found.task.name, forecaster.version, ages, skill, realised),
         ]
     return Advice(
+        doubts=doubts,
         promise=promise,
         warnings=[*dict.fromkeys([*promise, *warnings, *rows.mistakes, *rows.far])],
         skill=skill,

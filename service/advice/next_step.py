@@ -12,6 +12,7 @@ from contracts.cutoffs import newest_cutoff, useful_cutoff
 from contracts.quality.remedies import split_advice
 from contracts.quality.skill import FEW_WINDOWS, Skill
 from contracts.task import Task
+from service.advice.label_doubts import NO_DOUBTS, LabelDoubts, find_far_error, say_far_error
 from service.models.forecaster import Forecaster
 from service.models.task_state import (
     ENDINGS,
@@ -59,6 +60,7 @@ class Situation:
     now: datetime
     cycle_limit: timedelta
     lifecycle: Lifecycle = "active"
+    doubts: LabelDoubts = NO_DOUBTS
 
     @property
     def at(self) -> int:
@@ -100,6 +102,7 @@ def find_situation(
     cycles: Sequence[Cycle],
     now: datetime,
     cycle_limit: timedelta,
+    doubts: LabelDoubts,
 ) -> Situation:
     """The situation of a task with these newest cycles."""
     return Situation(
@@ -112,6 +115,7 @@ def find_situation(
         now=now,
         cycle_limit=cycle_limit,
         lifecycle=schema.lifecycle,
+        doubts=doubts,
     )
 
 
@@ -232,6 +236,9 @@ def _make_first_version(found: Situation) -> NextStep | None:
 
 
 def _retrain(found: Situation) -> NextStep | None:
+    if found.state == "closed" and (check := find_far_error(found.task_state)) is not None:
+        text = say_far_error(found.task.name, check, found.doubts.import_id)
+        return NextStep(text, f"morrow events history {found.task.name}")
     if found.state == "closed":
         return NextStep("Retrain on the labels that closed the horizon.", found.retrain, "retrain")
     if found.state == "expired" and knows_all_events(found.task, found.task_state, found.now):

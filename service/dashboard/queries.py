@@ -18,6 +18,7 @@ from contracts.quality.trust import Trust
 from contracts.spec_values import MAX_TEXT
 from contracts.task import Task
 from contracts.verdict import COUNTED_WINDOWS
+from service.advice.label_doubts import LabelDoubts, read_doubts
 from service.advice.row_warnings import RowWarnings, read_row_warnings
 from service.metrics import NO_ROUTE, Metrics
 from service.models.forecaster import Forecaster
@@ -74,6 +75,7 @@ class Board:
     releases: Sequence[Release]
     marks: Sequence[Mark]
     faults: Sequence[str]
+    doubts: LabelDoubts
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,7 @@ def read_board(
         releases=releases.rows,
         marks=marks,
         faults=list(dict.fromkeys(filter(None, (*tables, *faults)))),
+        doubts=read_doubts(connection, schema, forecaster, task_state),
     )
 
 

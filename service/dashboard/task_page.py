@@ -144,6 +144,7 @@ def _advise(known: Known, board: Board) -> Advice:
         cycles=board.cycles,
         now=known.now,
         cycle_limit=known.cycle_limit,
+        doubts=board.doubts,
     )
     return advise(situation, board.rows)
 

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func, insert, select, text, update
 
-from contracts.clock import to_micros
+from contracts.clock import from_micros, to_micros
 from contracts.errors import Conflict, NotFound
 from store.database import erasures, imports, tasks
 from store.events.lookups import OF_TASK
@@ -19,6 +19,8 @@ from store.tasks.catalog import Schema
 
 # Most events that one transaction retracts.
 MAX_RETRACTED = 20_000
+# Most events of a window that are searched for the newest import.
+_MAX_SEARCHED = 50_000
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,13 @@ def count_imports(connection: Connection, task_id: int, import_ids: Sequence[int
     return {row.import_id: (row.num_events, row.num_corrected) for row in found}
 
 
+def find_newest_import(connection: Connection, task_id: int, first: int, end: int) -> int | None:
+    """The newest import with events from `first` to before `end` (microseconds); of many events, the latest count."""
+    given = {"task_id": task_id, "first": from_micros(first), "end": from_micros(end), "most": _MAX_SEARCHED}
+    found: int | None = connection.execute(_FIND_NEWEST, given).scalar_one()
+    return found
+
+
 def retract_events(
     connection: Connection, schema: Schema, import_id: int, *, actor: str, reason: str, now: datetime
 ) -> tuple[Import, int]:
@@ -194,6 +203,14 @@ _COUNT_EACH = text(f"""
     SELECT import_id, {_COUNTED} FROM events
     WHERE task_id = {OF_TASK} AND import_id = ANY(CAST(:import_ids AS bigint[])) AND revision = 1
     GROUP BY import_id
+""")  # noqa: S608 our own fragment
+
+_FIND_NEWEST = text(f"""
+    SELECT max(import_id) FROM (
+        SELECT import_id FROM events
+        WHERE task_id = {OF_TASK} AND at >= :first AND at < :end AND revision = 1 AND superseded_at IS NULL
+        ORDER BY at DESC LIMIT :most
+    ) AS found
 """)  # noqa: S608 our own fragment
 
 # Like a correction, a retraction locks first revisions, which never move, all of them in one order. It finds the rows

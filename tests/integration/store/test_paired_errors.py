@@ -139,8 +139,8 @@ def test_errors_of_other_rows_are_not_compared(engine: Engine) -> None:
     store(
         engine, schema, *(cell(place, 0, method, 1.0) for place in range(4) for method in ("gi", "naive", "baseline"))
     )
-    wrong = {"num_rows": 74, "num_revisions": 24}
-    store(engine, schema, *(replace(cell(0, 0, method, 30.0), **wrong) for method in ("gi", "naive")))
+    wrong = [replace(cell(0, 0, method, 30.0), num_rows=74, num_revisions=24) for method in ("gi", "naive")]
+    store(engine, schema, *wrong)
     part = replace(part_of(schema), num_rival_windows=16)
     baseline, naive = read(engine, part)[schema.task_id]
     assert (baseline.num_windows, baseline.error, baseline.ours, baseline.num_stale_cells) == (3, 1.0, 1.0, 1)

@@ -2,16 +2,22 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 
 from contracts.clock import to_micros
 from contracts.quality.remedies import advise_model
 from contracts.quality.skill import ComparedError, compare_errors, score
 from contracts.task import Task
-from contracts.verdict import decode_verdict
+from contracts.verdict import LimitCheck, decode_verdict
+from service.advice.label_doubts import FormerPromise, LabelDoubts, warn_of_jump
 from service.advice.next_step import NextStep, Situation, find_next_step, knows_all_events, settle_verdict
+from service.models.forecaster import Forecaster
 from service.models.task_state import RecentAttempt, RegistryState, TaskState
 from store.cycles.ledger import Cycle
+from store.releases import Release
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 CUTOFF = to_micros(datetime(2026, 1, 31, tzinfo=UTC))
@@ -117,3 +123,43 @@ def test_a_version_that_knows_all_events_is_not_retrained_before_the_window_ends
     recent = (RecentAttempt(boundary, "held", None), RecentAttempt(past, "released", None))
     assert knows_all_events(TASK, replace(NEW, newest=past - 1, recent=recent), NOW)
     assert not knows_all_events(TASK, replace(NEW, newest=past, recent=recent), NOW)
+
+
+def closed_by(value: float) -> TaskState:
+    check = LimitCheck(NOW - timedelta(days=2), 0, "log_loss", value, 1.231, 48)
+    row = Release(7, "1", "close", CUTOFF, None, check, "guard", "above", NOW)
+    return replace(FED, bound=row)
+
+
+def closed_step(value: float, import_id: int | None = None) -> NextStep:
+    served = cast("Forecaster", SimpleNamespace(valid_until=CUTOFF, manifest=SimpleNamespace(num_rows=100)))
+    return step(closed_by(value), forecaster=served, doubts=LabelDoubts(import_id))
+
+
+def test_labels_far_above_the_limit_are_checked_before_a_retraining_is_advised() -> None:
+    found = closed_step(211.3, 3)
+    assert found.text.startswith("Check the newest labels first: the error 211.3 on the window of 2026-01-30")
+    assert "172 times its limit 1.231" in found.text
+    assert "`morrow events retract flights --import 3`" in found.text
+    assert found.text.index("retract") < found.text.index("morrow cycle flights")
+    assert (found.action, found.command) == (None, "morrow events history flights")
+
+
+def test_far_labels_that_no_import_brought_are_sent_again() -> None:
+    assert "send the rows again under the same ids" in closed_step(211.3).text
+
+
+def test_labels_a_little_above_the_limit_are_learned() -> None:
+    found = closed_step(2.0, 3)
+    assert (found.text, found.action) == ("Retrain on the labels that closed the horizon.", "retrain")
+
+
+@pytest.mark.parametrize(("error", "is_warned"), [(28.1, True), (1.5, False)])
+def test_a_version_that_expects_several_times_the_error_of_the_one_before_is_doubted(
+    *, error: float, is_warned: bool
+) -> None:
+    served = SimpleNamespace(version="2", manifest=SimpleNamespace(ages=[SimpleNamespace(mean=error)]))
+    warned = warn_of_jump("load", cast("Forecaster", served), FormerPromise("1", 1.054))
+    assert bool(warned) is is_warned
+    if is_warned:
+        assert warned[0].startswith("version 2 expects an error of 28.1, 26.7 times the 1.054 of version 1")
