@@ -21,7 +21,10 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Bookmark(msgspec.Struct, frozen=True):
-    """The first `num_rows` rows are done; `num_bytes` of answers and `rejects_bytes` of rejects belong to them."""
+    """The first `num_rows` rows are done; `num_bytes` of answers and `rejects_bytes` of rejects belong to them.
+
+    `num_unpromised` answers have no expected error; `trained_until` is that of the newest answer.
+    """
 
     asked: Asked
     num_rows: int = 0
@@ -29,6 +32,8 @@ class Bookmark(msgspec.Struct, frozen=True):
     num_bytes: int = 0
     rejects_bytes: int = 0
     versions: tuple[str, ...] = ()
+    num_unpromised: int = 0
+    trained_until: str | None = None
     reasons: dict[str, Reason] = {}
 
 

@@ -15,6 +15,7 @@ def describe_predicted(predicted: Predicted) -> dict[str, object]:
         "num_before": predicted.num_before,
         "answered": predicted.num_answered,
         "refused": predicted.num_rows - predicted.num_answered,
+        "without_expected_error": predicted.num_unpromised,
         "seconds": round(predicted.seconds, 3),
         "answers": str(predicted.answers),
         "rejects": None if predicted.rejects is None else str(predicted.rejects),
@@ -33,6 +34,13 @@ def print_predicted(predicted: Predicted) -> None:
     answered, refused = predicted.num_answered, predicted.num_rows - predicted.num_answered
     by = f" by version {' and '.join(predicted.versions)}" if predicted.versions else ""
     console.print(f"{say_count(answered, 'row')} answered{by}, {refused:,} refused, in {predicted.seconds:.1f} s.")
+    if predicted.num_unpromised:
+        have = "has" if predicted.num_unpromised == 1 else "have"
+        console.print(
+            f"{say_count(predicted.num_unpromised, 'answer')} {have} no expected error: the moments are before "
+            f"trained_until, {predicted.trained_until}, and the version counts such moments as known.",
+            markup=False,
+        )
     for reason in predicted.reasons[:NUM_REASONS_SHOWN]:
         console.print(reason.describe(), markup=False, style="red")
     if len(predicted.reasons) > NUM_REASONS_SHOWN:

@@ -39,7 +39,10 @@ _PLACE = re.compile(r"rows\[(\d+)\](?:\.(.+))?")
 
 @dataclass(frozen=True)
 class Predicted:
-    """What became of the rows of a file, and which versions answered. An earlier command had done `num_before` rows."""
+    """What became of the rows of a file, and which versions answered. An earlier command had done `num_before` rows.
+
+    `num_unpromised` answers are of moments before `trained_until`, so they have no expected error.
+    """
 
     num_rows: int
     num_before: int
@@ -50,6 +53,8 @@ class Predicted:
     versions: tuple[str, ...]
     reasons: tuple[Reason, ...]
     notes: tuple[str, ...]
+    num_unpromised: int = 0
+    trained_until: str | None = None
 
 
 def predict_file(
@@ -116,6 +121,8 @@ def predict_file(
         versions=mark.versions,
         reasons=tuple(sorted(mark.reasons.values(), key=lambda reason: -reason.count)),
         notes=tuple(notes),
+        num_unpromised=mark.num_unpromised,
+        trained_until=mark.trained_until,
     )
 
 
@@ -224,6 +231,8 @@ def _record(
         rejects_bytes=rejects_bytes,
         versions=tuple(dict.fromkeys([*mark.versions, *(answer["version"] for _, answer in answered)])),
         reasons=add_reasons(mark.reasons, refused),
+        num_unpromised=mark.num_unpromised + sum(answer["expected_error"] is None for _, answer in answered),
+        trained_until=answered[-1][1]["trained_until"] if answered else mark.trained_until,
     )
 
 

@@ -10,7 +10,8 @@ fair               less than 20 % below naive's, or a rival is better on 3 or mo
                    windows since the release, and at least two, had an error above the band
 good               everything else
 
-A good verdict is provisional while rivals are still being fitted: one of them may turn out better.
+If errors are twice the promised ones or more, a good verdict says so. It is provisional while rivals are still being
+fitted: one of them may turn out better.
 """
 
 import math
@@ -29,6 +30,8 @@ GOOD = 20.0
 # A rival, or a row of errors above the band, counts from this number of windows on.
 _FEWEST = 3
 _MAX_ABOVE = 0.2
+# From as many times the promised error on, a good verdict mentions it.
+_FAR_WORSE = 2.0
 
 
 class Trust(Struct, frozen=True, kw_only=True):
@@ -48,11 +51,22 @@ class Trust(Struct, frozen=True, kw_only=True):
         return f"{self.verdict}, provisional" if self.is_provisional else self.verdict
 
 
-def judge_trust(skill: Skill | None, are_above: Sequence[bool] = (), *, is_closed: bool = False) -> Trust:
-    """The verdict on a model; `are_above` says of each followed window whether its error is above the band."""
+def judge_trust(
+    skill: Skill | None,
+    are_above: Sequence[bool] = (),
+    *,
+    is_closed: bool = False,
+    live: tuple[float, float] | None = None,
+) -> Trust:
+    """The verdict on a model; `are_above` says of each followed window whether its error is above the band.
+
+    `live` is the mean error since the release, and the one that was promised for the same ages.
+    """
     word, reason = _judge(skill, len(are_above), sum(are_above))
     if is_closed:
         word, reason = "poor", "an error above its limit has closed its horizon"
+    if word == "good" and live is not None and live[0] >= _FAR_WORSE * live[1]:
+        reason += f"; but the error since the release is {live[0]:.4g}, and {live[1]:.4g} was promised"
     is_provisional = word == "good" and skill is not None and bool(skill.pending or skill.rescored)
     if is_provisional and skill is not None:
         reason += f"; rivals {describe_pending(skill)}"

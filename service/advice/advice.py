@@ -13,7 +13,7 @@ from contracts.quality.skill import Skill
 from service.advice.label_doubts import find_far_error, warn_of_jump
 from service.advice.next_step import NextStep, Situation, find_next_step
 from service.advice.row_warnings import RowWarnings
-from service.advice.task_warnings import warn, warn_of_promise, warn_of_withdrawn
+from service.advice.task_warnings import warn, warn_of_bands, warn_of_promise, warn_of_unseen_end, warn_of_withdrawn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,8 @@ def advise(found: Situation, rows: RowWarnings) -> Advice:
         promise = [
             *doubts,
             *warn_of_withdrawn(forecaster, found.task_state),
+            *warn_of_unseen_end(forecaster, found.task_state),
+            *warn_of_bands(forecaster.version, ages),
             *warn_of_promise(found.task.name, forecaster.version, ages, skill, realised),
         ]
     return Advice(

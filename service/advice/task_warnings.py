@@ -23,6 +23,8 @@ from store.tasks.changes import Lifecycle
 FEW_STEPS = 100
 # An expected error is contradicted by one that is larger by this factor, and since the release on this many windows.
 CONTRADICTED, FEWEST_FOLLOWED = 1.05, 3
+# Rows that end by this share of a window before the cutoff are warned of. A week of work ends with a free weekend.
+UNSEEN_SHARE = 0.4
 # Clocks of producers may be ahead by as much.
 _CLOCKS_APART = timedelta(minutes=15)
 # The methods whose training begins with a phase on all rows.
@@ -153,6 +155,32 @@ def warn_of_withdrawn(forecaster: Forecaster, task_state: TaskState) -> list[str
     return [
         f"version {forecaster.version} learned from {withdrawn}, and answers as before: import the right rows if they "
         f"are missing, and retrain with morrow cycle {name} --again"
+    ]
+
+
+def warn_of_unseen_end(forecaster: Forecaster, task_state: TaskState) -> list[str]:
+    """Warn if rows end well before the cutoff: moments between are unseen, but count as known."""
+    manifest, newest = forecaster.manifest, task_state.newest
+    if newest is None or manifest.cutoff - newest < UNSEEN_SHARE * manifest.window:
+        return []
+    until = format_moment(manifest.cutoff)
+    return [
+        f"the newest row is of {format_moment(newest)}, so moments until {until} have no expected error: "
+        f"version {forecaster.version} was trained until {until}, the end of a window, and counts them as known; send "
+        "the rows between, or ask about later moments"
+    ]
+
+
+def warn_of_bands(version: str, ages: Sequence[AgeError]) -> list[str]:
+    """Warn if a band does not hold its own expected error, and say why."""
+    outside = [age for age in ages if not age.low <= age.mean <= age.high]
+    if not outside:
+        return []
+    side = "above" if outside[0].mean < outside[0].low else "below"
+    return [
+        f"at {say_count(len(outside), 'age')}, the 90 % band of version {version} lies {side} the expected error: the "
+        f"band follows the newest windows, and the expected error is the mean of all "
+        f"{count_windows(outside[0].num_windows)}; check the newest labels, since they differ from earlier ones"
     ]
 
 

@@ -1,6 +1,7 @@
 """How good the models of tasks are: the figures behind the status, the pages and `morrow task show`."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from sqlalchemy import Connection
 
@@ -64,8 +65,16 @@ def find_trust(forecaster: Forecaster | None, skill: Skill | None, task_state: T
     """Whether the version that answers can be trusted: by its skill, and by its complete windows since the release."""
     bands = {} if forecaster is None else {age.age: age.high for age in forecaster.manifest.ages}
     followed = [one for one in task_state.realised if one.is_complete and one.age in bands]
+    live = _find_live(forecaster, task_state)
     is_closed = forecaster is not None and task_state.closing is not None
-    return judge_trust(skill, [one.error > bands[one.age] for one in followed], is_closed=is_closed)
+    return judge_trust(skill, [one.error > bands[one.age] for one in followed], is_closed=is_closed, live=live)
+
+
+def _find_live(forecaster: Forecaster | None, task_state: TaskState) -> tuple[float, float] | None:
+    """The mean error since the release, of unfinished windows too, and the one that was promised for these ages."""
+    means = {} if forecaster is None else {age.age: age.mean for age in forecaster.manifest.ages}
+    errors = [(one.error, means[one.age]) for one in task_state.realised if one.age in means]
+    return (fmean(own for own, _ in errors), fmean(promised for _, promised in errors)) if errors else None
 
 
 def find_skill(schema: Schema, forecaster: Forecaster | None, pairs: Sequence[PairedErrors]) -> Skill | None:

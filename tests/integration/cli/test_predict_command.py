@@ -84,6 +84,20 @@ def test_csv_keeps_its_columns_and_refused_rows_go_to_a_file_of_their_own(home: 
     ]
 
 
+def test_answers_without_an_expected_error_are_counted_with_the_reason(home: Path, api: Running) -> None:
+    file, out = home / "rows.csv", home / "answers.csv"
+    moments = ("2026-01-28T23:00:00Z", "2026-01-28T12:00:00Z", "2026-01-30T13:00:00Z")
+    file.write_text("at,distance,carrier,wind\n" + "".join(f"{at},1400,UA,1\n" for at in moments))
+    done = predict(api, file, "--out", out)
+    assert done.exit_code == 0, done.output
+    said = "2 answers have no expected error: the moments are before trained_until, 2026-01-29T00:00:00Z"
+    assert said in done.output
+    with out.open() as stream:
+        assert [bool(row["expected_error"]) for row in csv.DictReader(stream)] == [False, False, True]
+    found = json.loads(predict(api, file, "--out", out, "--replace", "--json").stdout)
+    assert found["without_expected_error"] == 2
+
+
 def test_parquet_has_typed_columns(home: Path, api: Running) -> None:
     file, out = home / "rows.parquet", home / "answers.parquet"
     moments = [AT + timedelta(minutes=k) for k in range(2500)]

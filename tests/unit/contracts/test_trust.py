@@ -83,3 +83,10 @@ def test_a_good_verdict_is_provisional_while_rivals_are_still_being_fitted() -> 
 def test_a_closed_horizon_is_poor_whatever_the_skill() -> None:
     found = judge_trust(skill(50), is_closed=True)
     assert (found.verdict, found.reason) == ("poor", "an error above its limit has closed its horizon")
+
+
+def test_a_good_verdict_mentions_errors_far_above_the_promised_one() -> None:
+    found = judge_trust(skill(50), live=(2.751, 1.055))
+    assert found.verdict == "good"
+    assert found.reason.endswith("but the error since the release is 2.751, and 1.055 was promised")
+    assert "since the release" not in judge_trust(skill(50), live=(1.2, 1.055)).reason

@@ -1,16 +1,30 @@
 """What the status warns of, as far as a spec and counts decide it."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.clock import parse_moment
 from contracts.manifest import AgeError
 from contracts.quality.skill import ComparedError, compare_errors, score
 from contracts.shown import say_count
 from contracts.task import Training
-from service.advice.task_warnings import FEW_STEPS, PRETRAINED, warn_of_fit, warn_of_promise
-from service.models.task_state import RealisedError
+from service.advice.task_warnings import (
+    FEW_STEPS,
+    PRETRAINED,
+    warn_of_bands,
+    warn_of_fit,
+    warn_of_promise,
+    warn_of_unseen_end,
+)
+from service.models.forecaster import Forecaster
+from service.models.task_state import RealisedError, TaskState
 from trainer.data.encoder import Encoded
 from trainer.methods.plans import PLANS
 from trainer.network.phase_schedule import num_steps
@@ -92,3 +106,27 @@ def test_an_expected_error_that_other_windows_contradict_is_warned_of(
         assert said is not None
         assert said in warning
         assert warning.endswith("morrow cycle repairs --again")
+
+
+@pytest.mark.parametrize(("days_before", "is_warned"), [(4, True), (2, False)])
+def test_moments_between_the_newest_row_and_the_cutoff_are_said_to_have_no_expected_error(
+    *, days_before: int, is_warned: bool
+) -> None:
+    day = 86_400_000_000
+    cutoff = parse_moment("2026-09-24T00:00:00Z")
+    served = cast("Forecaster", SimpleNamespace(version="1", manifest=SimpleNamespace(cutoff=cutoff, window=7 * day)))
+    state = replace(TaskState.unknown(None, datetime(2026, 9, 25, tzinfo=UTC)), newest=cutoff - days_before * day)
+    warned = warn_of_unseen_end(served, state)
+    assert bool(warned) is is_warned
+    if is_warned:
+        assert warned[0].startswith(
+            "the newest row is of 2026-09-20T00:00:00Z, so moments until 2026-09-24T00:00:00Z have no expected error"
+        )
+
+
+def test_a_band_that_does_not_hold_its_own_expected_error_is_explained() -> None:
+    ages = [AgeError(age, 38, 28.1, 95.97, 286.4, 204.9) for age in range(4)]
+    (warned,) = warn_of_bands("2", ages)
+    assert warned.startswith("at 4 ages, the 90 % band of version 2 lies above the expected error")
+    assert "the mean of all 38 windows" in warned
+    assert warn_of_bands("1", [AgeError(0, 38, 1.054, 0.5, 1.2, 1.231)]) == []
