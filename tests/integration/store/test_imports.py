@@ -215,3 +215,18 @@ async def test_an_unknown_import_stores_nothing(client: httpx.AsyncClient) -> No
     for send in ({"json": [an_event()]}, {"json": an_event()}):
         assert (await client.post("/events", params={"import": "7"}, **send)).status_code == 404
     assert (await client.get("/tasks/flights")).json()["num_events"] == 0
+
+
+def test_the_newest_import_with_events_of_a_window_is_found(engine: Engine, schema: Schema) -> None:
+    first = begin(engine, schema, *events_at(MORNING, 2))
+    second = begin(engine, schema, *events_at(MORNING + HOUR, 2))
+    begin(engine, schema, *events_at(MORNING + 9 * HOUR, 2))
+
+    def find(begin_at: int, end: int) -> int | None:
+        with engine.connect() as connection:
+            return find_newest_import(connection, schema.task_id, begin_at, end)
+
+    assert find(MORNING, MORNING + 2 * HOUR) == second
+    retract(engine, schema, second)
+    assert find(MORNING, MORNING + 2 * HOUR) == first
+    assert find(MORNING + 4 * HOUR, MORNING + 5 * HOUR) is None
