@@ -12,6 +12,7 @@ from sqlalchemy import Engine, text
 
 from contracts.clock import format_moment, from_micros, to_micros
 from contracts.task import Task
+from contracts.verdict import AgeFigures, LimitCheck, MatrixFigures, Verdict
 from service.advice.task_warnings import warn_of_gaps
 from service.models.task_state import RecentAttempt, TaskState, why_stale
 from store.error_cells import Cell, record_cells
@@ -381,6 +382,38 @@ async def test_metrics_tell_the_same_without_asking_the_database(
     assert found[f'morrow_cycles_failed{{task="{task}"}}'] == 0
     age = (datetime.now(UTC) - NOW).total_seconds()
     assert found[f'morrow_seconds_since_release{{task="{task}"}}'] == pytest.approx(age, abs=60)
+
+
+async def test_an_error_far_above_its_limit_leads_to_the_labels_before_a_retraining(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    """Version 7 promised 0.4, and an import of wrong labels closed its horizon; the version before promised 0.05."""
+    wrong = LimitCheck(from_micros(CUTOFF), 0, "log_loss", 8.4, 0.5, 50)
+    former = Verdict(passed=True, matrix=MatrixFigures(error_name="log_loss", ages=(AgeFigures(0, 9, 0.05),)))
+    with engine.begin() as connection:
+        begun = add_import(connection, schema.task_id, actor="who", source="wrong.csv", now=NOW)
+        append_batch(
+            connection,
+            schema,
+            EventBatch.of([Event("e", CUTOFF, CUTOFF, (1.0, 2.0), ("UA",), "late")]),
+            NOW,
+            begun.import_id,
+        )
+    note(engine, schema, "6", "release", verdict=former)
+    note(engine, schema, "7", "release")
+    note(engine, schema, "7", "close", valid_until=CUTOFF, verdict=wrong)
+    with anyio.fail_after(20):
+        while (status := (await client.get(f"/tasks/{schema.task.name}")).json())["state"] != "closed":
+            await anyio.sleep(0.03)
+    step = status["next_step"]
+    assert step["text"].startswith("Check the newest labels first: the error 8.4 on the window of")
+    assert f"`morrow events retract {schema.task.name} --import {begun.import_id}`" in step["text"]
+    (doubt,) = status["doubts"]
+    assert doubt.startswith("version 7 expects an error of 0.4, 8 times the 0.05 of version 6")
+    assert doubt in status["warnings"]
+    page = (await client.get(f"/pages/{schema.task.name}")).text
+    assert "Check the newest labels first" in page
+    assert "8 times the 0.05 of version 6" in page
 
 
 async def test_the_page_shows_state_closing_and_realised_errors(

@@ -15,7 +15,14 @@ from store.database import events
 from store.events import imports
 from store.events.batches import EventBatch
 from store.events.columns import read_events, read_fingerprints
-from store.events.imports import add_import, find_import, read_import, require_open, retract_events
+from store.events.imports import (
+    add_import,
+    find_import,
+    find_newest_import,
+    read_import,
+    require_open,
+    retract_events,
+)
 from store.events.writes import append_batch, append_events, correct_event
 from store.tasks.catalog import Schema, define_task
 from tests.integration.erased_events import erase
@@ -218,15 +225,14 @@ async def test_an_unknown_import_stores_nothing(client: httpx.AsyncClient) -> No
 
 
 def test_the_newest_import_with_events_of_a_window_is_found(engine: Engine, schema: Schema) -> None:
-    first = begin(engine, schema, *events_at(MORNING, 2))
-    second = begin(engine, schema, *events_at(MORNING + HOUR, 2))
-    begin(engine, schema, *events_at(MORNING + 9 * HOUR, 2))
+    first = begin(engine, schema, event("a", START + 1), event("b", START + 2))
+    second = begin(engine, schema, event("c", START + 3))
+    begin(engine, schema, event("d", START + 9 * HOUR))
 
-    def find(begin_at: int, end: int) -> int | None:
+    def find(hour: int) -> int | None:
         with engine.connect() as connection:
-            return find_newest_import(connection, schema.task_id, begin_at, end)
+            return find_newest_import(connection, schema.task_id, START + hour * HOUR, START + (hour + 1) * HOUR)
 
-    assert find(MORNING, MORNING + 2 * HOUR) == second
+    assert (find(0), find(4)) == (second, None)
     retract(engine, schema, second)
-    assert find(MORNING, MORNING + 2 * HOUR) == first
-    assert find(MORNING + 4 * HOUR, MORNING + 5 * HOUR) is None
+    assert find(0) == first
