@@ -49,7 +49,7 @@ from service.validation.lossless_json import decode_text, limit_values
 from service.validation.names import printable
 from service.web.bodies import read_body
 from service.web.fields import MAX_VALUES
-from service.web.parameters import MAX_NAME, TaskInPath, check_texts, takes_only
+from service.web.parameters import MAX_NAME, WITHOUT_NUL, TaskInPath, check_texts, takes_only
 from service.web.preconditions import etag_of, read_preconditions
 from service.web.task_access import tasks_of
 from store.cycles.ledger import Cycle, list_readable_cycles
@@ -149,14 +149,30 @@ def _add_list(router: APIRouter, store: Store, follower: Follower, cycle_limit: 
         archived: Annotated[bool, Query(description="whether to list archived tasks too")] = False,
         limit: Annotated[int, Query(ge=1, le=MAX_TASKS, description="most tasks of the answer")] = PAGE_SIZE,
         after: Annotated[
-            str, Query(max_length=MAX_NAME, description="begin after this name: `next` of the page before")
+            str,
+            Query(
+                max_length=MAX_NAME,
+                description="begin after this name: `next` of the page before",
+                json_schema_extra=WITHOUT_NUL,
+            ),
         ] = "",
         state: Annotated[
             RowState | None, Query(description="only tasks in this state; valid ones may be expiring as well")
         ] = None,
-        prefix: Annotated[str, Query(max_length=MAX_NAME, description="only names that begin with this text")] = "",
+        prefix: Annotated[
+            str,
+            Query(
+                max_length=MAX_NAME, description="only names that begin with this text", json_schema_extra=WITHOUT_NUL
+            ),
+        ] = "",
         part: Annotated[
-            str, Query(alias="q", max_length=MAX_NAME, description="only names that hold this text, in any case")
+            str,
+            Query(
+                alias="q",
+                max_length=MAX_NAME,
+                description="only names that hold this text, in any case",
+                json_schema_extra=WITHOUT_NUL,
+            ),
         ] = "",
     ) -> Response:
         """The next 50 tasks, or `limit`, each with its newest revision, the version that answers for it, and its state.

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Annotated
 
 from fastapi import Path
+from pydantic import JsonValue
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
@@ -45,6 +46,10 @@ def _say_unknown(names: Collection[str]) -> str:
     """That a parameter is unknown, and which are known."""
     known = ", ".join(names)
     return f"is not a parameter of this path; it takes {known or 'none'}"
+
+
+# The schema of a text that `check_texts` takes.
+WITHOUT_NUL: dict[str, JsonValue] = {"pattern": r"^[^\u0000]*$"}
 
 
 def check_texts(given: Mapping[str, str]) -> None:
