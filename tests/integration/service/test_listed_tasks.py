@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Engine, text
 from typer.testing import CliRunner
 
 from cli.commands.task import PAGE_SIZE
@@ -151,14 +151,21 @@ GARBAGE = {
 }
 
 
-def write_past(connection: Connection, name: str, statement: str) -> None:
-    """Run a statement for a task without the constraints that would refuse it."""
-    kept = connection.execute(text("SELECT conrelid::regclass, conname FROM pg_constraint WHERE contype = 'c'"))
-    for table, constraint in kept.all():
-        if not str(table).startswith(("information_schema", "pg_")) and str(table) != "-":
-            connection.execute(text(f'ALTER TABLE {table} DROP CONSTRAINT "{constraint}"'))
-    task_id = connection.execute(text("SELECT id FROM tasks WHERE name = :name"), {"name": name}).scalar_one()
-    connection.execute(text(statement), {"task_id": task_id})
+def write_past(engine: Engine, name: str, statement: str) -> None:
+    """Run a statement for a task without the constraints that would refuse it.
+
+    Each is dropped in a transaction of its own: one that locks two tables may deadlock with a look of the service.
+    """
+    with engine.begin() as connection:
+        kept = connection.execute(text("SELECT conrelid::regclass, conname FROM pg_constraint WHERE contype = 'c'"))
+        named = [(str(table), constraint) for table, constraint in kept.all()]
+    for table, constraint in named:
+        if not table.startswith(("information_schema", "pg_")) and table != "-":
+            with engine.begin() as connection:
+                connection.execute(text(f'ALTER TABLE {table} DROP CONSTRAINT "{constraint}"'))
+    with engine.begin() as connection:
+        task_id = connection.execute(text("SELECT id FROM tasks WHERE name = :name"), {"name": name}).scalar_one()
+        connection.execute(text(statement), {"task_id": task_id})
 
 
 @pytest.mark.parametrize("what", GARBAGE)
@@ -166,8 +173,7 @@ async def test_a_task_of_which_something_cannot_be_read_hides_no_other(
     client: httpx.AsyncClient, engine: Engine, what: str
 ) -> None:
     define(engine, ["bad", "good"])
-    with engine.begin() as connection:
-        write_past(connection, "bad", GARBAGE[what])
+    write_past(engine, "bad", GARBAGE[what])
     answer = await client.get("/tasks")
     assert answer.status_code == 200, answer.text
     bad, good = answer.json()["tasks"]
