@@ -245,7 +245,7 @@ class Training(Spec):
     experts: Literal["auto"] | Experts = Field(
         ("gi",),
         description="whose answers are averaged: those of the network alone, `gi`; always with those of LightGBM, "
-        "`gbdt`, each weighed by its errors on earlier windows; or `auto`: the average where it has proved better on "
+        "`gbdt`, each weighed by its errors on earlier windows; or `auto`: the average once it has proved better on "
         "earlier windows, else the network alone",
     )
     boosting: Boosting = Field(

@@ -342,10 +342,7 @@ releases = Table(
     Column("at", _moment, nullable=False),
     _moments("valid_until", "at"),
     CheckConstraint("version <> ''", name="version"),
-    CheckConstraint(
-        "action in ('release', 'rollback', 'calibrate', 'close', 'reopen', 'override')",
-        name="action",
-    ),
+    CheckConstraint("action in ('release', 'rollback', 'calibrate', 'close', 'reopen', 'override')", name="action"),
     Index("releases_task_id_version_idx", "task_id", "version", "id"),
     Index("releases_task_id_idx", "task_id", "id"),
     Index("releases_champions_idx", "task_id", "id", postgresql_where=text("action in ('release', 'rollback')")),

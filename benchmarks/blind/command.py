@@ -51,7 +51,7 @@ from trainer.tuning.trials import Errors, Scorer, mean_error, pick_evenly
 KNOWN_SHARE = 0.6
 NUM_ORIGINS, NUM_TUNING_ORIGINS, NUM_WEIGHING_ORIGINS = 6, 4, 8
 TUNED = "gbdt, tuned"
-# The mixture where it has proved better than the network alone, and everywhere.
+# The mixture once it has proved better than the network alone, and everywhere.
 AUTO, MIXED = "auto", "mixture"
 
 # Our default, what it was made of, and the networks that it is compared with, by the settings that differ.

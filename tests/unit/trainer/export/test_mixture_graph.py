@@ -62,13 +62,17 @@ def fitted(kind: str, label_form: str = "plain") -> Fitted:
     return Fitted(task, encoder, make_network(encoder, task.training, 3), Blend(trees, WEIGHT), rows)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 1.6])
-@pytest.mark.parametrize(
-    ("kind", "form"), [("classification", "plain"), ("regression", "plain"), ("regression", "log")]
-)
+# A regression has no temperature.
+CASES = [
+    ("classification", "plain", 1.0),
+    ("classification", "plain", 1.6),
+    ("regression", "plain", 1.0),
+    ("regression", "log", 1.0),
+]
+
+
+@pytest.mark.parametrize(("kind", "form", "temperature"), CASES)
 def test_the_graph_answers_as_torch_and_lightgbm_together(kind: str, form: str, temperature: float) -> None:
-    if kind == "regression" and temperature != 1:
-        pytest.skip("a regression has no temperature")
     of = fitted(kind, form)
     graph = build_graph(of.encoder, of.network, MEMBERS, temperature, blend=of.blend)
     found = graph_answers(graph, of.task, of.rows)
@@ -109,14 +113,9 @@ def test_the_graph_of_experts_says_what_each_answers_alone(kind: str) -> None:
         np.testing.assert_allclose(output / of.unit, expected / of.unit, rtol=1e-6, atol=1e-5)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 1.6])
-@pytest.mark.parametrize(
-    ("kind", "form"), [("classification", "plain"), ("regression", "plain"), ("regression", "log")]
-)
+@pytest.mark.parametrize(("kind", "form", "temperature"), CASES)
 def test_rates_of_the_mixture_are_those_of_the_network_in_it(kind: str, form: str, temperature: float) -> None:
     """A difference in time, in which trees stand still, divided by its length."""
-    if kind == "regression" and temperature != 1:
-        pytest.skip("a regression has no temperature")
     of = fitted(kind, form)
     values = run(build_rate_graph(of.encoder, of.network, MEMBERS, temperature, blend=of.blend), of.task, of.rows)
     half = len(values) // 2
