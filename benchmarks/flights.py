@@ -20,8 +20,8 @@ from benchmarks.result_files import Figure, Label
 from cli.demo.flights import load_flights, read_task_file, week_start
 from contracts.clock import to_micros
 from contracts.task import Task, Training
-from store.events.columns import NEVER, EventColumns
-from store.events.copied_tuples import WITHHELD_BYTES
+from store.events.reading.columns import NEVER, EventColumns
+from store.events.reading.copied_tuples import WITHHELD_BYTES
 from trainer.data.encoder import Encoded, encode, fit_encoder
 from trainer.methods.naive_answer import naive
 from trainer.network.training_loop import Member, finish, fit, outputs

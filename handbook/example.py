@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from contracts.clock import to_micros
 from contracts.task import Task
-from store.events.columns import NEVER, EventColumns
+from store.events.reading.columns import NEVER, EventColumns
 from store.tasks.catalog import Schema
 from trainer.data.snapshot import Reading
 

@@ -10,8 +10,8 @@ if __name__ == "__main__":
     import sys
     from datetime import UTC, datetime
 
-    from trainer.scheduling.library_loading import fast_imports
     from trainer.scheduling.liveness import is_alive
+    from trainer.scheduling.workers.library_loading import fast_imports
     from trainer.settings import TrainerSettings
 
     with exit_with_sentence():

@@ -81,7 +81,7 @@ def trainer(
     settings = TrainerSettings()
     if check:
         raise typer.Exit(0 if is_alive(settings, datetime.now(UTC)) else 1)
-    from trainer.scheduling.library_loading import fast_imports
+    from trainer.scheduling.workers.library_loading import fast_imports
 
     with fast_imports():
         from cli.local.database import open_store

@@ -16,7 +16,7 @@ from contracts.spec_values import Spec
 from contracts.task import Task, Training
 from contracts.verdict import Comparison
 from service.advice.next_step import NextStep
-from service.models.task_state import State
+from service.models.task_states.task_state import State
 from service.validation.json_types import Count, Moment
 from service.web.bodies import JSON
 from store import releases

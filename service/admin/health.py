@@ -14,7 +14,7 @@ from service.metrics import CurrentTasks, Metrics
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.replaced_mappings import Derived
-from service.models.task_state import RegistryState
+from service.models.task_states.task_state import RegistryState
 from service.web.task_access import tasks_of
 
 

@@ -21,7 +21,6 @@ from service.web.auth import actor_of
 from service.web.bodies import read_body
 from service.web.fields import Rule, json_actor, json_reason, read_fields
 from service.web.parameters import ID_PATTERN, TaskInPath, read_id, takes_only
-from store.events.columns import find_newest
 from store.events.imports import (
     Import,
     ImportedEvents,
@@ -32,6 +31,7 @@ from store.events.imports import (
     read_import,
     retract_events,
 )
+from store.events.reading.columns import find_newest
 from store.tasks.catalog import find_live_task, find_task
 
 ImportInPath = Annotated[

@@ -19,8 +19,8 @@ from service.advice.row_states import RowState, find_row_state
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_trust, read_skills
-from service.models.stored_states import read_task_states
-from service.models.task_state import RegistryState, TaskState, state_of
+from service.models.task_states.stored_states import read_task_states
+from service.models.task_states.task_state import RegistryState, TaskState, state_of
 from store.errors import SpecUnreadable
 from store.tasks.catalog import NamedTask, Schema, list_names, read_tasks
 

@@ -11,7 +11,7 @@ from service.admin import answers
 from service.admin.releases import describe_release
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_trust
-from service.models.task_state import (
+from service.models.task_states.task_state import (
     RealisedError,
     RegistryState,
     TaskState,

@@ -41,8 +41,8 @@ from service.errors import Malformed
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_part, read_skills
-from service.models.stored_states import read_readable_state
-from service.models.task_state import RegistryState, TaskState, next_cycle
+from service.models.task_states.stored_states import read_readable_state
+from service.models.task_states.task_state import RegistryState, TaskState, next_cycle
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from service.validation.lossless_json import decode_text, limit_values
@@ -54,7 +54,7 @@ from service.web.preconditions import etag_of, read_preconditions
 from service.web.task_access import tasks_of
 from store.cycles.ledger import Cycle, list_readable_cycles
 from store.errors import SpecUnreadable
-from store.events.columns import find_newest, has_unreadable
+from store.events.reading.columns import find_newest, has_unreadable
 from store.events.row_forms import read_held
 from store.paired_errors import find_unreadable_cells
 from store.tasks.catalog import Schema, define_task, find_task

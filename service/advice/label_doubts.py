@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from contracts.clock import format_moment, to_micros
 from contracts.verdict import LimitCheck
 from service.models.forecaster import Forecaster
-from service.models.task_state import TaskState
+from service.models.task_states.task_state import TaskState
 from store.events.imports import find_newest_import
 from store.releases import list_readable_releases
 from store.tasks.catalog import Schema

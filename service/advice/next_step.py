@@ -14,7 +14,7 @@ from contracts.quality.skill import FEW_WINDOWS, Skill
 from contracts.task import Task
 from service.advice.label_doubts import NO_DOUBTS, LabelDoubts, find_far_error, say_far_error
 from service.models.forecaster import Forecaster
-from service.models.task_state import (
+from service.models.task_states.task_state import (
     ENDINGS,
     RecentAttempt,
     RegistryState,

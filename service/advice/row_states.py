@@ -7,7 +7,7 @@ from contracts.clock import to_micros
 from contracts.task import Task
 from service.advice.next_step import is_expiring
 from service.models.forecaster import Forecaster
-from service.models.task_state import TaskState, state_of
+from service.models.task_states.task_state import TaskState, state_of
 from store.tasks.changes import Lifecycle
 
 # One list of values, so that a refusal of another value names them all.

@@ -13,7 +13,7 @@ from contracts.quality.skill import Skill
 from contracts.shown import say_count
 from contracts.task import Task, Training, is_numeric
 from service.models.forecaster import Forecaster
-from service.models.task_state import RealisedError, TaskState, say_withdrawn
+from service.models.task_states.task_state import RealisedError, TaskState, say_withdrawn
 from service.web.html import four_figures
 from store.tasks.catalog import Schema
 from store.tasks.changes import Lifecycle

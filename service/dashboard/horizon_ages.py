@@ -13,7 +13,7 @@ from contracts.clock import format_moment
 from contracts.task import Task
 from contracts.verdict import MatrixFigures
 from service.models.forecaster import Forecaster
-from service.models.task_state import RealisedError
+from service.models.task_states.task_state import RealisedError
 from store.error_cells import NAIVE, Mark, error_of
 
 

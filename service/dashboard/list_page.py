@@ -20,8 +20,8 @@ from service.dashboard.task_rows import ORDER, TONES, WORDS
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_part, find_skill, find_trust
-from service.models.stored_states import read_task_states
-from service.models.task_state import RegistryState, TaskState, why_stale
+from service.models.task_states.stored_states import read_task_states
+from service.models.task_states.task_state import RegistryState, TaskState, why_stale
 from store.error_cells import NAIVE
 from store.paired_errors import read_paired_errors
 from store.tasks.catalog import Schema, list_tasks

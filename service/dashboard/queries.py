@@ -23,12 +23,12 @@ from service.advice.row_warnings import RowWarnings, read_row_warnings
 from service.metrics import NO_ROUTE, Metrics
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_part, read_skills
-from service.models.stored_states import read_readable_state
-from service.models.task_state import TaskState
+from service.models.task_states.stored_states import read_readable_state
+from service.models.task_states.task_state import TaskState
 from store.cycles.ledger import Cycle, list_readable_cycles
 from store.database import FIRST_MOMENT, events, imports, rejected_events
 from store.error_cells import Mark, find_newest_origin, read_marks
-from store.events.columns import find_newest
+from store.events.reading.columns import find_newest
 from store.events.sample import read_sample
 from store.paired_errors import find_unreadable_cells
 from store.releases import Action, Release, list_readable_releases

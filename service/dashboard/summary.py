@@ -11,7 +11,7 @@ from contracts.clock import format_moment, to_micros
 from contracts.task import Task
 from service.advice.task_warnings import warn
 from service.models.forecaster import Forecaster
-from service.models.task_state import ENDINGS, RegistryState, TaskState, next_cycle, state_of, why_stale
+from service.models.task_states.task_state import ENDINGS, RegistryState, TaskState, next_cycle, state_of, why_stale
 from service.web.html import shorten_moment
 from store.tasks.changes import Lifecycle
 

@@ -29,7 +29,7 @@ from service.dashboard.timeline import Span, draw_timeline, list_spans
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_trust
-from service.models.task_state import RegistryState, TaskState, next_cycle
+from service.models.task_states.task_state import RegistryState, TaskState, next_cycle
 from service.web.html import say_length
 from store.tasks.changes import Lifecycle
 from store.tasks.lifecycle import Move

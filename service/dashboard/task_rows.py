@@ -12,7 +12,7 @@ from service.advice.row_states import RowState, find_row_state
 from service.dashboard.queries import Overview
 from service.dashboard.summary import Sentence, Tone
 from service.models.forecaster import Forecaster
-from service.models.task_state import next_cycle
+from service.models.task_states.task_state import next_cycle
 from service.web.html import say_length
 
 # The worst first; those that are not in service come last.

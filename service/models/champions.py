@@ -31,9 +31,9 @@ from service.models.registry.alias_history import record_alias_move
 from service.models.registry.aliases import Aliases
 from service.models.registry.client import Champion, find_champion
 from service.models.served_versions import ServedVersions
-from service.models.store_snapshot import Snapshot
-from service.models.stored_states import find_overlay
-from service.models.task_state import RegistryState
+from service.models.task_states.store_snapshot import Snapshot
+from service.models.task_states.stored_states import find_overlay
+from service.models.task_states.task_state import RegistryState
 from service.settings import ServiceSettings
 from store.tasks.installation import REMEDY
 

@@ -21,15 +21,15 @@ from contracts.errors import NoModel, NotLoaded, Unavailable
 from service.database import Store
 from service.metrics import Metrics
 from service.models.champions import Champions, count_error
-from service.models.departed_tasks import explain_absence, find_departed, find_renamed
 from service.models.forecaster import Forecaster, LoadedForecaster
 from service.models.loader import load_copy
 from service.models.local_copies import remove_folder, rename_folder, save_overlay
 from service.models.registry.client import make_client
 from service.models.replaced_mappings import Derived
 from service.models.served_versions import ServedVersions
-from service.models.store_snapshot import Snapshot, read_snapshot
-from service.models.task_state import RegistryState, TaskState, say_missing
+from service.models.task_states.departed_tasks import explain_absence, find_departed, find_renamed
+from service.models.task_states.store_snapshot import Snapshot, read_snapshot
+from service.models.task_states.task_state import RegistryState, TaskState, say_missing
 from service.settings import ServiceSettings
 from service.validation.names import only_task
 from service.validation.rules import compile_rules

@@ -10,7 +10,7 @@ from contracts.quality.skill import ComparedError, Skill, compare_errors, score
 from contracts.quality.trust import Trust, judge_trust
 from contracts.verdict import EXTRA_WINDOWS
 from service.models.forecaster import Forecaster
-from service.models.task_state import TaskState
+from service.models.task_states.task_state import TaskState
 from store.error_cells import NAIVE
 from store.paired_errors import MatrixPart, PairedErrors, SharedErrors, read_paired_errors
 from store.tasks.catalog import Schema

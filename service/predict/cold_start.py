@@ -8,7 +8,7 @@ import anyio
 
 from service.models.follower import Follower
 from service.models.local_copies import list_copies, read_current
-from service.models.task_state import RegistryState
+from service.models.task_states.task_state import RegistryState
 from service.settings import ServiceSettings
 
 PATIENCE_SECONDS = 5.0

@@ -21,7 +21,7 @@ from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.local_copies import read_current
 from service.models.replaced_mappings import Derived
-from service.models.task_state import RegistryState
+from service.models.task_states.task_state import RegistryState
 from service.settings import ServiceSettings
 
 HEARTBEAT_SECONDS = 1.0

@@ -5,7 +5,8 @@ windows that held them. They were never current, so no training set as of any mo
 client that resends the event cannot store it again. Ingest needs no second table for that, and loses no race.
 
 One more revision is added, as by a correction. Cells of the matrix know how many revisions their window held
-(`store.events.columns.read_fingerprints`). So cells that include an erased row are scored again, also those of rivals.
+(`store.events.reading.columns.read_fingerprints`). So cells that include an erased row are scored again, also those of
+rivals.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,8 @@
 """Writing events: append labelled rows once, correct them, and keep refused ones.
 
 Rows arrive with their content checked (`service.validation.rules`), as columns if there are many
-(`store.events.batches`).
-They are read back as arrays (`store.events.columns`). The table is append-only: a correction closes a revision and
-adds one, so a past training set can be rebuilt.
+(`store.events.batches`). They are read back as arrays (`store.events.reading.columns`). The table is append-only: a
+correction closes a revision and adds one, so a past training set can be rebuilt.
 """
 
 from collections.abc import Callable, Sequence

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from contracts.task import Task
-from store.events.columns import NEVER, EventColumns
+from store.events.reading.columns import NEVER, EventColumns
 
 HOUR = 3_600_000_000
 

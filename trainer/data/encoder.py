@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from contracts.clock import Clock
 from contracts.errors import CycleError
 from contracts.task import Calendar, Task, View
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from trainer.data.labels import PLAIN, LabelUnit, find_usual_range, fit_label_unit
 from trainer.data.levels import Levels, fit_levels
 from trainer.data.numbers import Number, fit_number, num_pieces

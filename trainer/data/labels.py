@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from contracts.errors import CycleError
 from contracts.quality.far_values import find_far_labels
 from contracts.task import LabelForm, Task
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from trainer.data.robust_stats import robust_centre, sorted_finite, tails
 
 # In standard deviations: wide enough for any real tail, yet one absurd label cannot stop a task's fits for ever.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from contracts.clock import MICROSECOND
 from contracts.task import Task, View
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from trainer.data.numbers import DENSE_LIMIT, Number, fit_number
 
 _DAY = 86_400_000_000

@@ -14,8 +14,8 @@ from sqlalchemy import Connection, Engine
 from contracts.clock import to_micros
 from contracts.quality.far_values import FAR_WINDOWS, count_far_off
 from contracts.task import Training
-from store.events.columns import EventColumns, read_events
-from store.events.known_windows import find_newest_moments, find_windows
+from store.events.reading.columns import EventColumns, read_events
+from store.events.reading.known_windows import find_newest_moments, find_windows
 from store.tasks.catalog import Schema
 from trainer.data.replica import Replica, read_rows
 from trainer.data.windows import complete_until, history_start, oldest_origin, window_places

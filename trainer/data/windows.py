@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from contracts.clock import MICROSECOND, Clock
 from contracts.task import Guard, Task
 from contracts.verdict import EXTRA_WINDOWS
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 
 
 def window_places(clock: Clock, at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

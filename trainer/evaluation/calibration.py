@@ -23,7 +23,7 @@ from contracts.calibration import LEVELS, AgeQuantiles, Calibration, untempered
 from contracts.clock import MICROSECOND, Clock
 from contracts.task import Task
 from store.error_cells import Cell
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from trainer.data.encoder import class_positions
 from trainer.evaluation.suspect_windows import counted
 

@@ -25,7 +25,7 @@ from contracts.errors import ArtefactRefused, CycleError
 from contracts.manifest import MANIFEST_FILE, Manifest, decode_manifest, encode_manifest
 from contracts.task import Method, Task
 from store.error_cells import Cell
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from store.tasks.catalog import Schema
 from trainer.evaluation.calibration import nonconformity, sketch
 from trainer.evaluation.horizon import HorizonVerdict

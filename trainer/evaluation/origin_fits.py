@@ -13,7 +13,7 @@ import torch
 from contracts.calibration import Calibration
 from contracts.manifest import Manifest
 from contracts.task import Task
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from trainer.data.encoder import Encoder, fit_encoder, prepare
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading

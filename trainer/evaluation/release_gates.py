@@ -15,7 +15,7 @@ from contracts.clock import from_micros
 from contracts.manifest import AgeError
 from contracts.task import Task
 from contracts.verdict import AgeFigures, Comparison, Decision, MatrixFigures, finite, first_failure
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from trainer.evaluation.bands import mean_upper_bound
 from trainer.evaluation.horizon import AgeVerdict, HorizonVerdict, better_method
 

@@ -17,7 +17,7 @@ from contracts.errors import CycleError
 from contracts.manifest import graph_feed
 from contracts.task import Task
 from store.error_cells import ALONE, MIXTURE, NAIVE, Cell
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from trainer.data.encoder import class_positions
 from trainer.evaluation.calibration import LEAST_PROBABILITY, LEAST_SCALE, nonconformity, sketch, tempered_losses
 from trainer.export.opened_artefact import Artefact, raw_categories

@@ -35,8 +35,8 @@ from store.error_cells import (
     read_cells,
     read_marks,
 )
-from store.events.columns import read_fingerprints
 from store.events.imports import Retraction, find_last_withdrawal, list_retractions
+from store.events.reading.columns import read_fingerprints
 from trainer.data.snapshot import Reading
 from trainer.data.windows import history_start, in_window
 from trainer.evaluation.fit_store import FitStore

@@ -31,7 +31,7 @@ from contracts.manifest import (
 )
 from contracts.quality.far_values import find_gaps
 from contracts.task import Task
-from store.events.columns import NEVER, EventColumns
+from store.events.reading.columns import NEVER, EventColumns
 from trainer.data.encoder import Encoder, encode
 from trainer.data.labels import clip_labels, label_bounds
 from trainer.data.windows import newest_window

@@ -15,7 +15,7 @@ from onnxruntime import InferenceSession, SessionOptions
 from contracts.errors import ArtefactRefused
 from contracts.manifest import EXPERTS_FILE, GRAPH_FILE, RATE_FILE, Manifest, check_probe, read_artefact
 from contracts.task import Task
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 
 _ERRORS_ONLY = 3
 

@@ -27,7 +27,7 @@ from scipy.special import log_softmax, softmax
 from contracts.clock import Clock
 from contracts.errors import ArtefactRefused
 from contracts.task import Task
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from trainer.data.encoder import Encoded, Encoder, encode, fit_encoder
 from trainer.data.labels import LABEL_LIMIT
 from trainer.methods.without_network import (

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from contracts.clock import Clock
 from contracts.errors import ArtefactRefused
 from contracts.task import Boosting, RegressionLoss, Task, Training
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from trainer.data.encoder import Encoded, Encoder, encode, fit_encoder, phase
 from trainer.methods.without_network import (
     LEAST_STANDARD_SCALE,

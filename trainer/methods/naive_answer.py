@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.task import Task
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from trainer.data.encoder import Encoded, class_positions
 from trainer.data.windows import newest_window
 

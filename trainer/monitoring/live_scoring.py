@@ -28,8 +28,8 @@ from contracts.errors import CycleError
 from contracts.manifest import MANIFEST_FILE, read_manifest
 from contracts.task import Task
 from store.error_cells import Cell, Mark, delete_window, read_marks, record_cells
-from store.events.columns import EventColumns, read_events, read_fingerprints
 from store.events.imports import list_retractions
+from store.events.reading.columns import EventColumns, read_events, read_fingerprints
 from store.outages import is_locked, name_outage
 from store.releases import CHAMPION_ACTIONS, list_releases
 from store.tasks.catalog import Schema

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from contracts.clock import count_windows, format_moment
 from contracts.manifest import Manifest
 from contracts.task import Task
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from trainer.data.encoder import class_positions
 from trainer.plots.canvas import HORIZON, OURS, YARDSTICK, new_figure, save_figure
 

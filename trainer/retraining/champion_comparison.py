@@ -16,7 +16,7 @@ from contracts.errors import CycleError
 from contracts.task import Task
 from contracts.verdict import Decision, first_failure
 from store.error_cells import Cell
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from store.releases import read_overlay
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading

@@ -19,7 +19,7 @@ from contracts.manifest import MANIFEST_FILE, Manifest
 from contracts.task import Task
 from store.cycles.ledger import Cycle
 from store.error_cells import Cell
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from store.releases import Release
 from store.tasks.catalog import Schema
 from store.tasks.installation import INSTALLATION_TAG

@@ -21,7 +21,7 @@ from contracts.clock import from_micros, to_micros
 from contracts.errors import ArtefactRefused, CycleError
 from contracts.task import Task
 from store.error_cells import Cell, record_cells
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from store.tasks.catalog import Schema
 from trainer.data.labels import clip_labels
 from trainer.data.replica import Replica

@@ -15,7 +15,7 @@ from contracts.failure import PREEMPTED, Failure
 from store.tasks.catalog import Schema
 from store.units import claim_help, give_up_unit, renew_units
 from trainer.executors.places import name_place
-from trainer.scheduling.jobs import HelpCycle
+from trainer.scheduling.workers.jobs import HelpCycle
 from trainer.settings import TrainerSettings
 from trainer.sharing.objects import Objects
 

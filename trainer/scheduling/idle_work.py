@@ -23,7 +23,7 @@ from store.tasks.catalog import Schema, read_tasks
 from store.tasks.current_tasks import CurrentTasks
 from trainer.data.windows import complete_until
 from trainer.rivals.missing_cells import MissingCell, find_missing_cells
-from trainer.scheduling.jobs import FillRivals
+from trainer.scheduling.workers.jobs import FillRivals
 
 log = structlog.get_logger(__name__)
 

@@ -34,18 +34,18 @@ from store.tasks.catalog import Schema
 from store.tasks.current_tasks import CurrentTasks
 from store.tasks.touched import KEPT_SECONDS, delete_notes
 from trainer.monitoring.live_scoring import LiveScoring
-from trainer.scheduling import running_job
 from trainer.scheduling.deletions import Deletions
 from trainer.scheduling.due_requests import DueRequests
 from trainer.scheduling.helping import Helping
 from trainer.scheduling.idle_work import IdleWork
-from trainer.scheduling.jobs import FillRivals, HelpCycle, RunCycle, Sweep
 from trainer.scheduling.liveness import retire_heartbeat, write_heartbeat
 from trainer.scheduling.refused_rows import RefusedRows
 from trainer.scheduling.registry_health import find_trouble
-from trainer.scheduling.running_job import RunningJob
-from trainer.scheduling.worker_process import GRACE_SECONDS
-from trainer.scheduling.workers import Workers
+from trainer.scheduling.workers import running_job
+from trainer.scheduling.workers.jobs import FillRivals, HelpCycle, RunCycle, Sweep
+from trainer.scheduling.workers.pool import Workers
+from trainer.scheduling.workers.running_job import RunningJob
+from trainer.scheduling.workers.worker_process import GRACE_SECONDS
 from trainer.settings import TrainerSettings
 from trainer.sharing.objects import Objects, open_objects
 from trainer.sharing.upkeep import Upkeep

@@ -14,7 +14,7 @@ from scipy.special import softmax
 from contracts.clock import format_moment
 from contracts.errors import CycleError
 from contracts.task import Task, Training
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from trainer.data.encoder import Encoder, class_positions, encode, fit_encoder, prepare
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading

@@ -20,7 +20,7 @@ from benchmarks.paper.sets.tabular import Tabular, event_rows, with_domains
 from cli.demo.flights import LABEL
 from contracts.clock import parse_moment
 from contracts.task import Task
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 
 if TYPE_CHECKING:
     import pandas as pd

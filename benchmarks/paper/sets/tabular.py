@@ -17,7 +17,7 @@ from benchmarks.paper.splits import Metric
 from cli.demo.flights import LABEL
 from contracts.clock import MICROSECOND
 from contracts.task import Task, Training
-from store.events.columns import NEVER, EventColumns
+from store.events.reading.columns import NEVER, EventColumns
 from trainer.data.encoder import class_positions, encode, fit_encoder
 from trainer.network.network import Build, CohortNetwork, Network
 

@@ -17,7 +17,7 @@ from sqlalchemy import Engine, func, select
 from contracts.clock import parse_moment, to_micros
 from store.database import events
 from store.events.batches import Event
-from store.events.columns import read_events
+from store.events.reading.columns import read_events
 from store.events.writes import append_events
 from tests.integration.artefacts import CUTOFF, place_version
 from tests.integration.published_versions import define

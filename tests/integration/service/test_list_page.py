@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 
 from service.dashboard import queries
 from service.dashboard.list_page import PAGE_SIZE, Followed, ListPage, Wanted, read_list_page
-from service.models.stored_states import read_task_state
+from service.models.task_states.stored_states import read_task_state
 from store.error_cells import Cell, record_cells
 from store.tasks.catalog import Schema, list_tasks
 from store.tasks.lifecycle import move_task

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from service.models.store_snapshot import NUM_READ_AGAIN, Snapshot, read_snapshot
+from service.models.task_states.store_snapshot import NUM_READ_AGAIN, Snapshot, read_snapshot
 from store.error_cells import Cell, record_cells
 from store.tasks.catalog import Schema, define_task
 from store.tasks.lifecycle import begin_deletion, move_task, rename_task

@@ -19,7 +19,7 @@ from contracts.errors import NotFound
 from contracts.task import Task
 from store.database import events, rejected_events
 from store.events.batches import Event
-from store.events.columns import EventColumns, read_events
+from store.events.reading.columns import EventColumns, read_events
 from store.events.writes import append_events, correct_event
 from store.tasks.catalog import Schema, define_task
 from tests.integration.service_app import an_event, service_settings, serving

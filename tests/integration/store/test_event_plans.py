@@ -20,21 +20,21 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from contracts.clock import MICROSECOND, to_micros
 from service.admin.tasks import read_status
 from service.dashboard.queries import read_board, read_filling, read_intake
-from service.models.stored_states import read_task_states
+from service.models.task_states.stored_states import read_task_states
 from store.engine import make_engine
 from store.events.arrivals import find_last_received, find_newest_before
 from store.events.batches import EventBatch
-from store.events.columns import (
+from store.events.erasures import erase_events, find_trained
+from store.events.far_rows import find_far_rows
+from store.events.imports import add_import, read_import, retract_events
+from store.events.reading.columns import (
     count_windows,
     find_newest,
     has_unreadable,
     read_events,
     read_fingerprints,
 )
-from store.events.erasures import erase_events, find_trained
-from store.events.far_rows import find_far_rows
-from store.events.imports import add_import, read_import, retract_events
-from store.events.known_windows import find_newest_moments, find_windows
+from store.events.reading.known_windows import find_newest_moments, find_windows
 from store.events.resent_events import find_told
 from store.events.sample import read_sample
 from store.events.stored_event import find_event

@@ -26,7 +26,7 @@ from store.cycles.requests import request_cycle
 from store.engine import make_engine
 from store.errors import Locked
 from store.events.batches import Event
-from store.events.columns import read_events
+from store.events.reading.columns import read_events
 from store.events.writes import append_events
 from store.outages import LATE, is_locked, name_outage
 from store.tasks.catalog import Schema, define_task, find_task, lock_task

@@ -23,7 +23,7 @@ from contracts.clock import from_micros, to_micros
 from contracts.failure import FailureCode
 from migrations import migrate
 from service.advice.next_step import find_overrulable
-from service.models.stored_states import read_task_state
+from service.models.task_states.stored_states import read_task_state
 from store.cycles.leases import claim_cycle
 from store.cycles.ledger import Cycle, list_cycles
 from store.cycles.requests import find_gate, request_cycle

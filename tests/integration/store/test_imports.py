@@ -14,7 +14,6 @@ from contracts.task import Task
 from store.database import events
 from store.events import imports
 from store.events.batches import EventBatch
-from store.events.columns import read_events, read_fingerprints
 from store.events.imports import (
     add_import,
     find_import,
@@ -23,6 +22,7 @@ from store.events.imports import (
     require_open,
     retract_events,
 )
+from store.events.reading.columns import read_events, read_fingerprints
 from store.events.writes import append_batch, append_events, correct_event
 from store.tasks.catalog import Schema, define_task
 from tests.integration.erased_events import erase

@@ -9,7 +9,7 @@ from contracts.clock import parse_moment
 from contracts.errors import Conflict
 from migrations import migrate
 from store.engine import make_engine
-from store.events.columns import read_events
+from store.events.reading.columns import read_events
 from store.tasks.catalog import find_task
 from tests.integration.service_app import TASK, an_event, service_settings, serving
 from tests.servers import database

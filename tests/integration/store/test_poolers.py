@@ -21,7 +21,7 @@ from tests.integration.trainer.test_idle_work import with_our_cells
 from tests.integration.trainer_ticks import ask, has_ended, tick_until, trainers
 from trainer.data.snapshot import read
 from trainer.scheduling.idle_work import IdleWork
-from trainer.scheduling.jobs import FillRivals
+from trainer.scheduling.workers.jobs import FillRivals
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason=MISSING)
 LENT = 4

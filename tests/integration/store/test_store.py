@@ -22,7 +22,7 @@ from store.cycles.requests import request_cycle
 from store.database import metadata
 from store.error_cells import Cell, read_cells, record_cells
 from store.events.batches import Event
-from store.events.columns import NEVER, read_events
+from store.events.reading.columns import NEVER, read_events
 from store.events.writes import Rejection, append_events, record_rejections
 from store.releases import Overlay, read_overlay, record_release
 from store.tasks.catalog import Schema, define_task, find_task, list_tasks

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, update
 from contracts.clock import MICROSECOND, from_micros
 from store.database import error_cells
 from store.error_cells import Cell, record_cells
-from store.events.known_windows import find_windows
+from store.events.reading.known_windows import find_windows
 from store.events.writes import append_events, correct_event
 from store.tasks.catalog import Schema
 from tests.integration.drifting_task import (

@@ -18,8 +18,8 @@ from tests.integration.drifting_task import cutoff_after, cycles_of, define, dri
 from tests.integration.trainer_ticks import MakeTrainer, ask, endless_reads, tick_until, trainers
 from trainer.rivals.missing_cells import find_missing_cells
 from trainer.scheduling.idle_work import IdleWork
-from trainer.scheduling.jobs import FillRivals
 from trainer.scheduling.scheduler import Trainer
+from trainer.scheduling.workers.jobs import FillRivals
 
 RIVALS = ["baseline", "last_window", "gbdt"]
 GUARD: dict[str, Any] = {"max_age": 2, "tolerance": 5.0, "min_rows": 100, "rivals": RIVALS}

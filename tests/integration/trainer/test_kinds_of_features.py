@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 
 from contracts.clock import format_moment
 from contracts.task import Task
-from store.events.columns import EventColumns, read_events
+from store.events.reading.columns import EventColumns, read_events
 from store.events.writes import append_events
 from store.tasks.catalog import define_task
 from tests.integration.drifting_task import START, cutoff_after, define, drifting_events, drifting_task, retrain

@@ -15,7 +15,7 @@ from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, RATE_FILE
 from contracts.task import Task
 from store.cycles.leases import expire_leases
 from store.database import cycles, events
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from store.tasks.catalog import Schema
 from tests.integration.counted_calls import counting_calls, counting_opened_files
 from tests.integration.drifting_task import Story, claim, cutoff_after, define, drifting_task, now, retrain, settings

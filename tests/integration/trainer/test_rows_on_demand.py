@@ -8,8 +8,8 @@ import pytest
 import torch
 from sqlalchemy import Engine
 
-from store.events import columns
-from store.events.columns import PickedColumns
+from store.events.reading import columns
+from store.events.reading.columns import PickedColumns
 from store.events.writes import append_events
 from tests.integration.drifting_task import START, cutoff_after, define, drifting_events, drifting_task
 from trainer.data.snapshot import Reading, read

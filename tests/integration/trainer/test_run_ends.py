@@ -13,7 +13,7 @@ from store.cycles.leases import end_cycle, expire_leases
 from store.cycles.ledger import Cycle, State
 from tests.integration.drifting_task import claim, cutoff_after, cycles_of, define, drifting_task, now, settings
 from trainer.retraining.cycle import run_cycle
-from trainer.scheduling.orphaned_runs import end_orphans
+from trainer.scheduling.workers.orphaned_runs import end_orphans
 from trainer.tracking.registry import Registry
 from trainer.tracking.runs import RunStatus
 from trainer.tracking.tags import CYCLE_TAG, LEASE_TAG, NOTE_TAG, REASON_TAG, STATE_TAG

@@ -22,9 +22,9 @@ from store.cycles.leases import end_cycle, expire_leases
 from store.cycles.ledger import Cycle
 from tests.integration.drifting_task import claim, cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.trainer_ticks import MakeTrainer, ask, endless_reads, has_ended, has_step, tick_until, trainers
-from trainer.scheduling import running_job
-from trainer.scheduling.jobs import RunCycle, Sweep
-from trainer.scheduling.orphaned_runs import end_orphans
+from trainer.scheduling.workers import running_job
+from trainer.scheduling.workers.jobs import RunCycle, Sweep
+from trainer.scheduling.workers.orphaned_runs import end_orphans
 from trainer.tracking.registry import Registry
 from trainer.tracking.tags import CYCLE_TAG, LEASE_TAG
 

@@ -46,11 +46,11 @@ from tests.integration.trainer_ticks import (
     tick_until,
     trainers,
 )
-from trainer.scheduling import running_job
 from trainer.scheduling.deletions import Deletions
-from trainer.scheduling.jobs import RunCycle
 from trainer.scheduling.liveness import heartbeat_file, is_alive
 from trainer.scheduling.scheduler import Trainer, follow_clock, run_trainer
+from trainer.scheduling.workers import running_job
+from trainer.scheduling.workers.jobs import RunCycle
 from trainer.settings import TrainerSettings
 
 

@@ -16,9 +16,9 @@ from sqlalchemy import Engine, event
 from tests.integration.drifting_task import claim, cutoff_after, cycles_of, define, drifting_task, settings
 from tests.integration.statements import counting_statements
 from tests.integration.watched_registry import overheard
-from trainer.scheduling import worker
-from trainer.scheduling.jobs import RunCycle
-from trainer.scheduling.orphaned_runs import Settled
+from trainer.scheduling.workers import worker
+from trainer.scheduling.workers.jobs import RunCycle
+from trainer.scheduling.workers.orphaned_runs import Settled
 from trainer.tracking import run_buffer
 
 # Three of them are for withdrawn rows and garbled ones: what was retracted, which cells count, and a calibration that

@@ -20,9 +20,9 @@ from tests.integration.drifting_task import (
 )
 from tests.integration.kept_units import kept_files, recorded
 from tests.integration.trainer_ticks import MakeTrainer, ask, has_ended, tick_until, trainers
-from trainer.scheduling.jobs import HelpCycle, RunCycle
-from trainer.scheduling.running_job import RunningJob
 from trainer.scheduling.scheduler import Trainer
+from trainer.scheduling.workers.jobs import HelpCycle, RunCycle
+from trainer.scheduling.workers.running_job import RunningJob
 from trainer.tracking.registry import Registry
 
 NUM_WINDOWS = 14

@@ -8,7 +8,7 @@ from store.cycles.ledger import Cycle
 from store.tasks.catalog import Schema
 from tests.integration.drifting_task import claim, cutoff_after, define, drifting_task, now
 from tests.integration.watched_registry import overheard
-from trainer.scheduling.orphaned_runs import Settled, end_orphans
+from trainer.scheduling.workers.orphaned_runs import Settled, end_orphans
 from trainer.tracking.registry import Registry
 from trainer.tracking.tags import CYCLE_TAG, LEASE_TAG
 

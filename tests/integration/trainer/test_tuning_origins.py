@@ -9,7 +9,7 @@ import torch
 from sqlalchemy import Engine
 
 from benchmarks.recipes import changes, choose_for
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from tests.integration.drifting_task import cutoff_after, define, drifting_task, now
 from trainer.data.snapshot import Reading, read
 from trainer.evaluation.calibration import TEMPERATURES

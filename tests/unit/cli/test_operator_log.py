@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from cli.local.processes import last_line
 from contracts.runtime.settings import SharedSettings
-from trainer.scheduling.worker import report_to
+from trainer.scheduling.workers.worker import report_to
 
 
 def test_a_cycle_tells_of_moments_in_words_and_of_epochs_only_at_debug() -> None:

@@ -15,7 +15,7 @@ from contracts.verdict import LimitCheck, decode_verdict
 from service.advice.label_doubts import FormerPromise, LabelDoubts, warn_of_jump
 from service.advice.next_step import NextStep, Situation, find_next_step, knows_all_events, settle_verdict
 from service.models.forecaster import Forecaster
-from service.models.task_state import RecentAttempt, RegistryState, TaskState
+from service.models.task_states.task_state import RecentAttempt, RegistryState, TaskState
 from store.cycles.ledger import Cycle
 from store.releases import Release
 

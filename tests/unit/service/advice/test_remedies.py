@@ -16,7 +16,7 @@ from service.advice.advice import advise
 from service.advice.next_step import Situation
 from service.advice.row_warnings import RowWarnings, warn_of_far_rows, warn_of_rows
 from service.advice.task_warnings import warn_of_fit, warn_of_gaps, warn_of_kinds
-from service.models.task_state import RegistryState, TaskState
+from service.models.task_states.task_state import RegistryState, TaskState
 from store.events.far_rows import FarEvents, FarRows
 from store.events.sample import Sample
 

@@ -24,7 +24,7 @@ from service.advice.task_warnings import (
     warn_of_unseen_end,
 )
 from service.models.forecaster import Forecaster
-from service.models.task_state import RealisedError, TaskState
+from service.models.task_states.task_state import RealisedError, TaskState
 from trainer.data.encoder import Encoded
 from trainer.methods.plans import PLANS
 from trainer.network.phase_schedule import num_steps

@@ -8,7 +8,7 @@ from contracts.clock import to_micros
 from contracts.task import Task
 from contracts.verdict import Verdict, decode_verdict
 from service.dashboard.summary import summarize
-from service.models.task_state import RecentAttempt, RegistryState, TaskState
+from service.models.task_states.task_state import RecentAttempt, RegistryState, TaskState
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 CUTOFF = to_micros(datetime(2026, 1, 31, tzinfo=UTC))

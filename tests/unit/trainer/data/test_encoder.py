@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from contracts.errors import CycleError
 from contracts.task import Calendar, Task
-from store.events.columns import NEVER, EventColumns
+from store.events.reading.columns import NEVER, EventColumns
 from trainer.data.encoder import MIN_SEEN, PERIODS, UNKNOWN_CLASS, UNSEEN, encode, fit_encoder, phase
 from trainer.data.labels import LABEL_LIMIT, clip_labels
 from trainer.data.numbers import DENSE_LIMIT

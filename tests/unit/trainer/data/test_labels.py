@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from contracts.errors import CycleError
 from contracts.task import Training
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from tests.unit.trainer.export.exported_network import (
     CUTOFF,
     DAY,

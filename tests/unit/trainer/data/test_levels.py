@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from contracts.task import Feature, Target, Task, Training, View
-from store.events.columns import NEVER, EventColumns
+from store.events.reading.columns import NEVER, EventColumns
 from trainer.data.encoder import Encoder, encode, fit_encoder
 from trainer.data.levels import Levels, fit_levels
 from trainer.network.training_loop import Member, finish, fit, outputs

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from contracts.calibration import Calibration
 from contracts.manifest import Manifest, graph_feed
 from contracts.task import Feature, Target, Task, Training
-from store.events.columns import NEVER, EventColumns
+from store.events.reading.columns import NEVER, EventColumns
 from trainer.data.encoder import Encoder
 from trainer.export.artefact import torch_answers, write_artefact
 from trainer.export.onnx_export import build_graph

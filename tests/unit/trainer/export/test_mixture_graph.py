@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from contracts.manifest import graph_feed
 from contracts.task import Task
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from tests.unit.trainer.export.exported_network import (
     CATEGORIES,
     CUTOFF,

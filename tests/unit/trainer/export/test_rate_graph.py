@@ -11,7 +11,7 @@ from torch import Tensor
 
 from contracts.manifest import graph_feed
 from contracts.task import Task
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from tests.unit.trainer.export.exported_network import (
     CUTOFF,
     DAY,

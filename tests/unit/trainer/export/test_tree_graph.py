@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from contracts.manifest import graph_feed
 from contracts.task import Feature, Task
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from tests.unit.trainer.export.exported_network import CATEGORIES, CUTOFF, DAY, NUMBERS, make_rows, make_task
 from trainer.data.encoder import Encoder
 from trainer.export.onnx_builder import DOUBLE, FLOAT, INT64, STRING, GraphBuilder, rows_of

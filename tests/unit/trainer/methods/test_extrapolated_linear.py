@@ -10,7 +10,7 @@ from scipy.special import expit, softmax
 
 from contracts.clock import Clock
 from contracts.errors import ArtefactRefused
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from tests.unit.tiny_events import HOUR, rows, task
 from trainer.data.encoder import Encoded
 from trainer.methods.extrapolated_linear import (

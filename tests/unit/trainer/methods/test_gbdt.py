@@ -8,7 +8,7 @@ import pytest
 
 from contracts.errors import ArtefactRefused
 from contracts.task import Task
-from store.events.columns import EventColumns
+from store.events.reading.columns import EventColumns
 from tests.unit.tiny_events import HOUR, rows, task
 from trainer.methods.gbdt import BOOSTER_FILE, Gbdt, answer_gbdt, fit_gbdt, keep_gbdt, read_gbdt, thin
 

@@ -1,7 +1,7 @@
 """What a process says of a task that it no longer serves."""
 
 from contracts.errors import NotFound, TaskArchived, TaskRenamed
-from service.models.departed_tasks import explain_absence
+from service.models.task_states.departed_tasks import explain_absence
 from store.tasks.changes import Departures
 
 DEPARTED = Departures(

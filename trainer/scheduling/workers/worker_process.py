@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from contracts.runtime.addresses import split_credentials
 from contracts.runtime.python_process import find_start_folder, python_command
 from contracts.runtime.surroundings import build_environment
-from trainer.scheduling.jobs import decode_outcome
+from trainer.scheduling.workers.jobs import decode_outcome
 from trainer.settings import TrainerSettings, count_threads
 
 GRACE_SECONDS = 10.0
@@ -81,7 +81,7 @@ def start_worker(settings: TrainerSettings, wake: Callable[[], None]) -> WorkerP
     reports, reporting = os.pipe()
     try:
         process = subprocess.Popen(
-            python_command("-m", "trainer.scheduling.worker", str(reporting)),
+            python_command("-m", "trainer.scheduling.workers.worker", str(reporting)),
             cwd=find_start_folder(),
             env=build_environment(os.environ, own=own),
             stdin=subprocess.PIPE,

@@ -7,7 +7,7 @@ from sqlalchemy import Engine, exists, select
 
 from store.cycles.ledger import Cycle, find_cycles
 from store.database import cycles, tasks
-from trainer.scheduling.library_loading import fast_imports
+from trainer.scheduling.workers.library_loading import fast_imports
 
 if TYPE_CHECKING:
     from trainer.tracking.registry import Registry

@@ -17,7 +17,7 @@ from contracts.errors import Unavailable
 from contracts.verdict import decode_row, decode_verdict
 from service.database import Store
 from service.models.forecaster import Forecaster
-from service.models.task_state import RealisedError, RecentAttempt, TaskState
+from service.models.task_states.task_state import RealisedError, RecentAttempt, TaskState
 from store.cycles.ledger import list_readable_cycles
 from store.readable_rows import is_unreadable
 from store.releases import Action, Overlay, Release, is_released_as, list_readable_releases, read_overlay

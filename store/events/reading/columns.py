@@ -19,7 +19,15 @@ from sqlalchemy import Connection, collate, func, or_, select, true
 from contracts.clock import EPOCH, Clock, from_micros, to_micros
 from contracts.task import Task
 from store.database import FIRST_MOMENT, LAST_MOMENT, events, is_readable
-from store.events.copied_tuples import OddWidth, Survey, Vocabulary, read_pieces, survey, tuple_fields, tuple_layout
+from store.events.reading.copied_tuples import (
+    OddWidth,
+    Survey,
+    Vocabulary,
+    read_pieces,
+    survey,
+    tuple_fields,
+    tuple_layout,
+)
 from store.events.row_forms import Forms, find_forms
 from store.sql_arrays import POSTGRES_EPOCH
 

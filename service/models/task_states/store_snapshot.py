@@ -12,8 +12,8 @@ from itertools import chain, islice
 from sqlalchemy import Connection
 
 from service.models.forecaster import Forecaster
-from service.models.stored_states import StoredTask, read_task_states
-from service.models.task_state import TaskState
+from service.models.task_states.stored_states import StoredTask, read_task_states
+from service.models.task_states.task_state import TaskState
 from store.errors import SpecUnreadable
 from store.releases import Overlay
 from store.tasks.catalog import Schema, read_tasks

@@ -19,7 +19,7 @@ from store.events.tombstones import window_grid
 def find_windows(connection: Connection, task_id: int, task: Task, cutoff: int, *, most: int) -> list[int]:
     """The starts of the newest windows with rows that are current as of `cutoff`, newest first, at most `most`.
 
-    Moments in microseconds. The rows are those of `store.events.columns.read_events`.
+    Moments in microseconds. The rows are those of `store.events.reading.columns.read_events`.
     """
     query = _WALK.format(most=sql.Literal(most), newest=_newest(connection, task_id, task, cutoff), **_grid(task))
     return [to_micros(start) for (start,) in _fetch(connection, query)]

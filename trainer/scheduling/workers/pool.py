@@ -7,9 +7,9 @@ that has ended a cycle well stays for the next, and goes if none comes within a 
 import time
 from collections.abc import Callable
 
-from trainer.scheduling.jobs import FillRivals, Job
-from trainer.scheduling.running_job import RunningJob, start
-from trainer.scheduling.worker_process import GRACE_SECONDS, WorkerProcess, end_worker
+from trainer.scheduling.workers.jobs import FillRivals, Job
+from trainer.scheduling.workers.running_job import RunningJob, start
+from trainer.scheduling.workers.worker_process import GRACE_SECONDS, WorkerProcess, end_worker
 from trainer.settings import TrainerSettings
 
 # How long a process without a job keeps its memory.

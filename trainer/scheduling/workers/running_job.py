@@ -15,9 +15,15 @@ from contracts.failure import KILLED, STOPPED, Failure, FailureCode
 from contracts.verdict import Decision
 from store.cycles.ledger import Cycle
 from store.outages import SILENT
-from trainer.scheduling.jobs import Job, RunCycle, Sweep, encode_job
-from trainer.scheduling.worker import EXIT_ORPHANED, EXIT_STOPPED, EXIT_STORE_AWAY, EXIT_UNIT_LEFT
-from trainer.scheduling.worker_process import GRACE_SECONDS, WorkerProcess, end_worker, kill_worker, start_worker
+from trainer.scheduling.workers.jobs import Job, RunCycle, Sweep, encode_job
+from trainer.scheduling.workers.worker import EXIT_ORPHANED, EXIT_STOPPED, EXIT_STORE_AWAY, EXIT_UNIT_LEFT
+from trainer.scheduling.workers.worker_process import (
+    GRACE_SECONDS,
+    WorkerProcess,
+    end_worker,
+    kill_worker,
+    start_worker,
+)
 from trainer.settings import TrainerSettings
 
 log = structlog.get_logger(__name__)

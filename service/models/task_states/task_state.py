@@ -1,7 +1,7 @@
 """The state of a task: its newest releases, last cycles and realised errors, and how its alias is followed.
 
-`service.models.stored_states` reads the states of any number of tasks. The follower keeps those of its last poll, so a
-scrape of the metrics never queries the database. The status of a task is read again for each request.
+`service.models.task_states.stored_states` reads the states of any number of tasks. The follower keeps those of its last
+poll, so a scrape of the metrics never queries the database. The status of a task is read again for each request.
 """
 
 from dataclasses import dataclass

@@ -31,9 +31,18 @@ from store.engine import make_engine
 from store.outages import name_outage
 from store.tasks.catalog import read_tasks
 from trainer.progress import RUN_LEFT_OPEN, Report
-from trainer.scheduling.jobs import FillRivals, HelpCycle, Job, Outcome, RunCycle, Sweep, decode_job, encode_outcome
-from trainer.scheduling.library_loading import fast_imports
-from trainer.scheduling.orphaned_runs import Settled, end_orphans
+from trainer.scheduling.workers.jobs import (
+    FillRivals,
+    HelpCycle,
+    Job,
+    Outcome,
+    RunCycle,
+    Sweep,
+    decode_job,
+    encode_outcome,
+)
+from trainer.scheduling.workers.library_loading import fast_imports
+from trainer.scheduling.workers.orphaned_runs import Settled, end_orphans
 from trainer.settings import TrainerSettings
 
 log = structlog.get_logger(__name__)

@@ -1,0 +1,35 @@
+"""The tables. PostgreSQL is the only dialect; `migrations/` creates the tables described here.
+
+Functions elsewhere take a `Connection`; only the outermost caller begins a transaction.
+"""
+
+from store.database.cycle_tables import choices, cycles, error_cells, fit_objects, kept_fits, releases, units
+from store.database.event_tables import erasures, events, imports, rejected_events, row_counts
+from store.database.key_tables import api_keys
+from store.database.metadata import FIRST_MOMENT, LAST_MOMENT, is_readable, metadata
+from store.database.task_tables import installation, schemas, task_changes, tasks, touched_tasks
+
+__all__ = [
+    "FIRST_MOMENT",
+    "LAST_MOMENT",
+    "api_keys",
+    "choices",
+    "cycles",
+    "erasures",
+    "error_cells",
+    "events",
+    "fit_objects",
+    "imports",
+    "installation",
+    "is_readable",
+    "kept_fits",
+    "metadata",
+    "rejected_events",
+    "releases",
+    "row_counts",
+    "schemas",
+    "task_changes",
+    "tasks",
+    "touched_tasks",
+    "units",
+]

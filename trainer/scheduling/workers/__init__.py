@@ -1,0 +1,1 @@
+"""Training processes: how they start, stay warm, are given jobs, and carry them out."""
