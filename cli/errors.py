@@ -13,10 +13,20 @@ def cannot_write(path: Path, error: OSError) -> Unavailable:
 
 
 class Refused(MorrowError):
-    """The API refused the request; `problem` is its problem document. `advice` is a sentence that only we can say."""
+    """The API refused the request; `problem` is its problem document. `advice` is a sentence that only we can say.
 
-    def __init__(self, status: int, problem: dict[str, Any], advice: str | None = None) -> None:
-        self.status, self.problem = status, problem
+    `retry_after` is the number of seconds after which the API wants to be asked again; None if it says nothing.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        problem: dict[str, Any],
+        advice: str | None = None,
+        *,
+        retry_after: float | None = None,
+    ) -> None:
+        self.status, self.problem, self.retry_after = status, problem, retry_after
         said = [
             "  " + ": ".join(filter(None, (fault["field"], fault["reason"]))) for fault in problem.get("errors", [])
         ]

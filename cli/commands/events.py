@@ -178,7 +178,7 @@ def erase_events(
     Versions that were trained on them answer as before, and are named. Exit code 3: some ids are not stored. If the
     command breaks off, run it again: erased events stay erased.
     """
-    from cli.file_rows.checks import batches
+    from cli.file_rows.batches import batches
     from service.web.fields import MAX_IDS
 
     found = _read_ids(event_ids or [], file)

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from cli.client.api import ask
-from cli.file_rows.checks import batches
+from cli.file_rows.batches import batches
 
 NUM_SINGLE = 200
 ROWS_PER_BATCH = 1000

@@ -1,13 +1,10 @@
 """Rows held to the rules of a task without sending them, for a trial of an import and for an inferred task."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from cli.file_rows.rows import Row
 from contracts.task import Task
-
-T = TypeVar("T")
 
 
 def check_rows(batch: Sequence[Row], task: Task) -> list[dict[str, Any]]:
@@ -26,10 +23,3 @@ def check_rows(batch: Sequence[Row], task: Task) -> list[dict[str, Any]]:
         for line, one in enumerate(checked, start=1)
         if isinstance(one, Refusal)
     ]
-
-
-def batches(rows: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of `size` items; the last one may be shorter."""
-    iterator = iter(rows)
-    while batch := list(islice(iterator, size)):
-        yield batch

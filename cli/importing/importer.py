@@ -12,15 +12,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
 import msgspec
 from rich.console import Console
 
-from cli.client.api import ask, open_api
+from cli.client.api import ask, ask_patiently, open_api
 from cli.client.output import row_progress
-from cli.file_rows.checks import batches, check_rows
+from cli.file_rows.batches import batch_rows
+from cli.file_rows.checks import check_rows
 from cli.file_rows.formats import Format
 from cli.file_rows.opened_file import OpenedFile, open_rows
 from cli.file_rows.reasons import Reason, Refused, add_reasons, find_refused_rows
@@ -34,8 +36,6 @@ from contracts.errors import MorrowError
 from contracts.shown import say_count
 from contracts.task import Task
 
-ROWS_PER_BATCH = 1000
-BYTES_PER_BATCH = 8 * 2**20
 NUM_CONNECTIONS = 3
 # First rows of a file, some of which show whether its content is stored under the same ids.
 NUM_LOOKED_AT = 1000
@@ -156,7 +156,7 @@ def try_import(url: str, task_name: str, file: Path, *, format: Format | None, o
     reasons: dict[str, Reason] = {}
     with open_api(url) as api, _open(api, task_name, file, format, options) as opened:
         earlier = find_earlier(api, task_name, file, None, opened.digest())
-        for batch in batches(opened.rows, ROWS_PER_BATCH):
+        for batch in batch_rows(opened.rows):
             refused = find_refused_rows(batch, check_rows(batch, opened.task))
             reasons = add_reasons(reasons, refused)
             counts.update({"created": len(batch) - len(refused), "rejected": len(refused)})
@@ -266,24 +266,33 @@ def _begin(api: httpx.Client, task: str, file: Path, mark: Bookmark, digest: str
 def post_rows(
     api: httpx.Client, task: str, rows: Iterable[Row], import_id: int | None = None
 ) -> Iterator[tuple[list[Row], dict[str, Any]]]:
-    """Each batch with its answer of POST /events, in order. Raises Refused and Unreachable."""
+    """Each batch with its answer of POST /events, in order. Raises Refused and Unreachable.
+
+    A batch that is sent again after a lost answer changes nothing: its events have ids.
+    """
     params: dict[str, str | int] = {"task": task} | ({} if import_id is None else {"import": import_id})
+    waiting: deque[tuple[list[Row], Future[dict[str, Any]]]] = deque()
+    is_over = Event()
     with ThreadPoolExecutor(NUM_CONNECTIONS) as connections:
-        waiting: deque[tuple[list[Row], Future[dict[str, Any]]]] = deque()
-        for batch in _batch_rows(rows):
-            waiting.append((batch, connections.submit(_post, api, params, batch)))
-            if len(waiting) > NUM_CONNECTIONS:
-                oldest, answer = waiting.popleft()
-                yield oldest, answer.result()
-        for batch, answer in waiting:
-            yield batch, answer.result()
+        try:
+            for batch in batch_rows(rows):
+                waiting.append((batch, connections.submit(_post, api, params, batch, is_over)))
+                if len(waiting) > NUM_CONNECTIONS:
+                    oldest, answer = waiting.popleft()
+                    yield oldest, answer.result()
+            for batch, answer in waiting:
+                yield batch, answer.result()
+        finally:  # nobody waits for the pauses of other requests
+            is_over.set()
 
 
-def _post(api: httpx.Client, params: Mapping[str, str | int], batch: Sequence[Row]) -> dict[str, Any]:
+def _post(api: httpx.Client, params: Mapping[str, str | int], batch: Sequence[Row], is_over: Event) -> dict[str, Any]:
     body = b"\n".join(row.line for row in batch if row.is_sent)
     if not body:
         return {"results": []}
-    answer: dict[str, Any] = ask(api, "POST", "/events", params=params, content=body, headers=NDJSON)
+    answer: dict[str, Any] = ask_patiently(
+        api, "POST", "/events", is_over=is_over, params=params, content=body, headers=NDJSON
+    )
     return answer
 
 
@@ -291,20 +300,6 @@ def post_events(api: httpx.Client, task: str, events: Iterable[dict[str, Any]]) 
     """The answers of POST /events to batches of events. Their results name the events that were not created."""
     for _, answer in post_rows(api, task, map(encode_row, events)):
         yield answer
-
-
-def _batch_rows(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Batches that are limited in rows and in bytes."""
-    batch: list[Row] = []
-    num_bytes = 0
-    for row in rows:
-        batch.append(row)
-        num_bytes += len(row.line)
-        if len(batch) >= ROWS_PER_BATCH or num_bytes >= BYTES_PER_BATCH:
-            yield batch
-            batch, num_bytes = [], 0
-    if batch:
-        yield batch
 
 
 def _advance(

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from cli.file_rows.checks import batches, check_rows
+from cli.file_rows.batches import batch_rows
+from cli.file_rows.checks import check_rows
 from cli.file_rows.formats import COMPRESSED, Format
 from cli.file_rows.opened_file import open_rows
 from cli.file_rows.reasons import Reason, add_reasons, find_refused_rows
@@ -19,7 +20,6 @@ from contracts.shown import say_count
 from contracts.spec_values import suggest_name
 from contracts.task import Task
 
-_ROWS_PER_BATCH = 1000
 _NUM_REASONS_SHOWN = 5
 
 
@@ -71,7 +71,7 @@ def _check(file: Path, format: Format | None, task: Task, options: Options) -> t
     counts: Counter[str] = Counter()
     reasons: dict[str, Reason] = {}
     with open_rows(file, format, task, options, lambda: None) as opened:
-        for batch in batches(opened.rows, _ROWS_PER_BATCH):
+        for batch in batch_rows(opened.rows):
             refused = find_refused_rows(batch, check_rows(batch, task))
             reasons = add_reasons(reasons, refused)
             counts.update({"valid": len(batch) - len(refused), "refused": len(refused)})

@@ -45,8 +45,9 @@ _OF_NUMBERS: Mapping[str, Read] = {
     "low": lambda answer: (answer.get("interval") or (None, None))[0],
     "high": lambda answer: (answer.get("interval") or (None, None))[1],
 }
-
-
+_OF_CATEGORIES: Mapping[str, Read] = {"unseen": lambda answer: "|".join(answer.get("unseen", ())) or None}
+# Those of them that are texts in Parquet, whatever the task.
+_TEXTS = ("version", "prediction_set", "unseen")
 # A line of the file of answers must fit into one block of Arrow's reader; no row is longer than 1 MiB.
 _BLOCK_BYTES = 4 * 2**20
 
@@ -78,6 +79,8 @@ class AnswerFile:
         self._task = task
         self._has_ids = has_ids
         self._answers = {**_OF_ALL, **(_OF_CLASSES if task.is_classification else _OF_NUMBERS)}
+        if any(feature.kind == "category" for feature in task.features):
+            self._answers |= _OF_CATEGORIES
         self._keeps_cells = self._format == "csv" and columns is not None
         if self._keeps_cells:
             self._kept = [*(columns or ())]
@@ -201,7 +204,7 @@ class AnswerFile:
         moment, text, number = pa.timestamp("us", tz="UTC"), pa.string(), pa.float64()
         kinds = {"number": number, "integer": pa.int64(), "boolean": pa.bool_(), "category": text}
         label = text if self._task.is_classification else number
-        answers = {"prediction": label, "valid_until": moment, "version": text, "prediction_set": text}
+        answers = {"prediction": label, "valid_until": moment} | dict.fromkeys(_TEXTS, text)
         return pa.schema(
             [
                 *([("event_id", text)] if self._has_ids else []),

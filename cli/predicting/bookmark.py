@@ -23,7 +23,8 @@ class Asked(msgspec.Struct, frozen=True):
 class Bookmark(msgspec.Struct, frozen=True):
     """The first `num_rows` rows are done; `num_bytes` of answers and `rejects_bytes` of rejects belong to them.
 
-    `num_unpromised` answers have no expected error; `trained_until` is that of the newest answer.
+    `num_unpromised` answers have no expected error; `trained_until` is that of the newest answer. `unseen` counts the
+    answers to categories that a version's fit has hardly seen, by feature.
     """
 
     asked: Asked
@@ -34,6 +35,7 @@ class Bookmark(msgspec.Struct, frozen=True):
     versions: tuple[str, ...] = ()
     num_unpromised: int = 0
     trained_until: str | None = None
+    unseen: dict[str, int] = {}
     reasons: dict[str, Reason] = {}
 
 

@@ -16,6 +16,7 @@ def describe_predicted(predicted: Predicted) -> dict[str, object]:
         "answered": predicted.num_answered,
         "refused": predicted.num_rows - predicted.num_answered,
         "without_expected_error": predicted.num_unpromised,
+        "unseen": dict(predicted.unseen),
         "seconds": round(predicted.seconds, 3),
         "answers": str(predicted.answers),
         "rejects": None if predicted.rejects is None else str(predicted.rejects),
@@ -39,6 +40,13 @@ def print_predicted(predicted: Predicted) -> None:
         console.print(
             f"{say_count(predicted.num_unpromised, 'answer')} {have} no expected error: the moments are before "
             f"trained_until, {predicted.trained_until}, and the version counts such moments as known.",
+            markup=False,
+        )
+    for feature, count in predicted.unseen.items():
+        have = "has" if count == 1 else "have"
+        console.print(
+            f"{say_count(count, 'row')} {have} a {feature} that the version's fit has hardly seen: `unseen` names it "
+            "in each answer.",
             markup=False,
         )
     for reason in predicted.reasons[:NUM_REASONS_SHOWN]:

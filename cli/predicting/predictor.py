@@ -6,8 +6,9 @@ the others are asked again.
 
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,10 @@ import httpx
 import msgspec
 from rich.console import Console
 
-from cli.client.api import ask, open_api
+from cli.client.api import ask, ask_patiently, open_api
 from cli.client.output import row_progress
 from cli.errors import Refused as ApiRefused
-from cli.file_rows.checks import batches
+from cli.file_rows.batches import batch_rows
 from cli.file_rows.formats import Format
 from cli.file_rows.opened_file import open_rows
 from cli.file_rows.reasons import Reason, Refused, add_reasons, find_id
@@ -33,7 +34,6 @@ from contracts.errors import Fault, InvalidInput, MorrowError
 from contracts.shown import say_count
 from contracts.task import Task
 
-ROWS_PER_BATCH = 1000
 _PLACE = re.compile(r"rows\[(\d+)\](?:\.(.+))?")
 
 
@@ -41,7 +41,8 @@ _PLACE = re.compile(r"rows\[(\d+)\](?:\.(.+))?")
 class Predicted:
     """What became of the rows of a file, and which versions answered. An earlier command had done `num_before` rows.
 
-    `num_unpromised` answers are of moments before `trained_until`, so they have no expected error.
+    `num_unpromised` answers are of moments before `trained_until`, so they have no expected error. `unseen` counts the
+    answers to categories that a version's fit has hardly seen, by feature.
     """
 
     num_rows: int
@@ -55,6 +56,7 @@ class Predicted:
     notes: tuple[str, ...]
     num_unpromised: int = 0
     trained_until: str | None = None
+    unseen: Mapping[str, int] = field(default_factory=dict)
 
 
 def predict_file(
@@ -100,7 +102,7 @@ def predict_file(
             questions = _Questions(api, task_name, at, coverage)
             try:
                 cut_rejects(rejects, mark.rejects_bytes)
-                for batch in batches(islice(opened.rows, first, None), ROWS_PER_BATCH):
+                for batch in batch_rows(islice(opened.rows, first, None)):
                     answered, refused = questions.ask(batch)
                     mark = _record(mark, batch, answered, refused, answer_file=answer_file, rejects=rejects)
                     write_bookmark(place, mark)
@@ -123,6 +125,7 @@ def predict_file(
         notes=tuple(notes),
         num_unpromised=mark.num_unpromised,
         trained_until=mark.trained_until,
+        unseen=mark.unseen,
     )
 
 
@@ -192,9 +195,8 @@ class _Questions:
         params = {"task": self.task} | ({} if self.coverage is None else {"coverage": str(self.coverage)})
         body = msgspec.json.encode({"rows": questions})
         headers = {"content-type": "application/json"}
-        answers: list[dict[str, Any]] = ask(self.api, "POST", "/predict", params=params, content=body, headers=headers)[
-            "answers"
-        ]
+        answer = ask_patiently(self.api, "POST", "/predict", params=params, content=body, headers=headers)
+        answers: list[dict[str, Any]] = answer["answers"]
         return answers
 
 
@@ -222,6 +224,7 @@ def _record(
 ) -> Bookmark:
     """The bookmark behind a batch, once its answers and its refused rows are written. Raises Unavailable."""
     num_bytes = answer_file.append(answered)
+    unseen = Counter(mark.unseen) + Counter(name for _, answer in answered for name in answer.get("unseen", ()))
     rejects_bytes = append_rejects(rejects, [(one.row, one.sentence) for one in refused])
     return msgspec.structs.replace(
         mark,
@@ -233,6 +236,7 @@ def _record(
         reasons=add_reasons(mark.reasons, refused),
         num_unpromised=mark.num_unpromised + sum(answer["expected_error"] is None for _, answer in answered),
         trained_until=answered[-1][1]["trained_until"] if answered else mark.trained_until,
+        unseen=dict(unseen),
     )
 
 

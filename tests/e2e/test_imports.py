@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cli.file_rows.batches import ROWS_PER_BATCH
 from cli.importing.bookmark import Bookmark, describe_source, name_bookmark, write_bookmark
-from cli.importing.importer import NUM_CONNECTIONS, ROWS_PER_BATCH
+from cli.importing.importer import NUM_CONNECTIONS
 from tests.e2e.morrow_command import MORROW, say
 from tests.unit.cli.test_infer_task import churn_export
 

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from cli.local.stack import free_port
 from contracts.task import Task
 from store.tasks.catalog import define_task
-from tests.integration.artefacts import place_version
+from tests.integration.artefacts import place_version, teach
 from tests.integration.published_versions import NOW
 from tests.integration.service_app import TASK
 from tests.servers import stop, wait_until_healthy
@@ -40,9 +40,11 @@ class Running:
 
 
 @contextmanager
-def running(database_url: str, folder: Path, **environment: str) -> Iterator[Running]:
-    """`python -m service` with one task and a version that answers."""
-    place_version(folder)
+def running(database_url: str, folder: Path, *, carriers: Sequence[str] = (), **environment: str) -> Iterator[Running]:
+    """`python -m service` with one task and a version that answers; `carriers` are those that it says it knows."""
+    version = place_version(folder)
+    if carriers:
+        teach(version, *carriers)
     port = free_port()
     given = {
         "MORROW_HOME": str(folder),

@@ -1,5 +1,6 @@
 """Tiny released versions, built by hand: a logistic curve of two numbers, a category and time, with its manifest."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,18 @@ from onnx import TensorProto, helper, numpy_helper
 
 from contracts.calibration import Calibration
 from contracts.clock import parse_moment
-from contracts.manifest import FORMAT_VERSION, AgeError, Manifest, Probe, checksum, encode_manifest, graph_feed
+from contracts.manifest import (
+    FORMAT_VERSION,
+    GRAPH_FILE,
+    MANIFEST_FILE,
+    VOCABULARIES,
+    AgeError,
+    Manifest,
+    Probe,
+    checksum,
+    encode_manifest,
+    graph_feed,
+)
 from contracts.task import Task
 from service.models.local_copies import Current, write_current
 from tests.integration.service_app import TASK
@@ -65,6 +77,16 @@ def place_version(
     folder = write_version(home / "models" / task / version, task=task, **changes)
     write_current(folder.parent, Current(version, valid_until))
     return folder
+
+
+def teach(folder: Path, *carriers: str) -> None:
+    """Let a version say that its fit knows these carriers, as versions of a trainer do."""
+    graph = onnx.load(folder / GRAPH_FILE)
+    onnx.helper.set_model_props(graph, {VOCABULARIES: json.dumps([carriers])})
+    (folder / GRAPH_FILE).write_bytes(graph.SerializeToString())
+    manifest = json.loads((folder / MANIFEST_FILE).read_bytes())
+    manifest["checksums"][GRAPH_FILE] = checksum(folder / GRAPH_FILE)
+    (folder / MANIFEST_FILE).write_bytes(json.dumps(manifest).encode())
 
 
 def _probe(graph: onnx.ModelProto, task: Task) -> Probe:

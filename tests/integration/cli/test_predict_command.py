@@ -219,7 +219,7 @@ def test_a_command_that_was_killed_goes_on_and_ends_with_the_same_file(home: Pat
     assert not mark.exists()
 
 
-HEADER = "at,distance,carrier,prediction,expected_error,valid_until,version,probability,prediction_set"
+HEADER = "at,distance,carrier,prediction,expected_error,valid_until,version,probability,prediction_set,unseen"
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import onnx
 import pytest
 from sqlalchemy import Engine, text
 
 from contracts.calibration import Calibration
 from contracts.clock import format_moment
-from contracts.manifest import GRAPH_FILE, MANIFEST_FILE, VOCABULARIES, checksum
-from tests.integration.artefacts import CUTOFF, WEEK, place_version
+from tests.integration.artefacts import CUTOFF, WEEK, place_version, teach
 from tests.integration.one_version import everywhere, placed, quantiles
 from tests.integration.service_app import DEAD_DATABASE, service_settings, serving
 
@@ -45,16 +43,6 @@ async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx.Async
 def an_event(event_id: str, **changes: Any) -> dict[str, Any]:
     features = {"holiday": True, "docks": 12, "weather": 1.0, "region": "north", **changes.pop("features", {})}
     return {"event_id": event_id, "at": "2026-01-05T12:00:00Z", "features": features, "label": "busy", **changes}
-
-
-def teach(folder: Path, *carriers: str) -> None:
-    """Let a version say that its fit knows these carriers, as versions of a trainer do."""
-    graph = onnx.load(folder / GRAPH_FILE)
-    onnx.helper.set_model_props(graph, {VOCABULARIES: json.dumps([carriers])})
-    (folder / GRAPH_FILE).write_bytes(graph.SerializeToString())
-    manifest = json.loads((folder / MANIFEST_FILE).read_bytes())
-    manifest["checksums"][GRAPH_FILE] = checksum(folder / GRAPH_FILE)
-    (folder / MANIFEST_FILE).write_bytes(json.dumps(manifest).encode())
 
 
 async def test_events_hold_booleans_as_one_and_zero_and_whole_numbers(

@@ -64,3 +64,9 @@ def test_a_disk_without_room_is_named_by_each_file(tmp_path: Path) -> None:
         pytest.raises(Unavailable, match=r"a\.ndjson\.part cannot be written: No space left"),
     ):
         file.append([answered(x=1)])
+
+
+@pytest.mark.parametrize(("kind", "has_column"), [("category", True), ("number", False)])
+def test_only_tasks_with_categories_have_a_column_of_unseen_ones(tmp_path: Path, kind: str, has_column: bool) -> None:
+    with AnswerFile(tmp_path / "a.csv", task({"name": "x", "kind": kind}), columns=None, has_ids=True) as file:
+        assert ("unseen" in file.columns) is has_column

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from cli.file_rows.checks import batches
+from cli.file_rows.batches import batches
 from cli.file_rows.rows import read_csv
 from contracts.errors import InvalidInput
 from contracts.task import Feature, Task
