@@ -134,6 +134,7 @@ def _fill(engine: Engine, num_windows: int) -> None:
             "schedule": "manual",
             "guard": {"max_age": NUM_AGES, "tolerance": 5.0, "min_rows": 100},
             "training": {
+                "experts": ["gi"],
                 "num_seeds": 2,
                 "calendar": [],
                 "width": 8,

@@ -48,9 +48,11 @@ FIRST = datetime(2020, 1, 1, tzinfo=UTC)
 SPAN = timedelta(days=700)
 CUTOFF = FIRST + SPAN + timedelta(days=7)
 # One member of a task's default recipe, one epoch over all rows.
-_TRAINING = Training(num_seeds=1, pretrain_epochs=1, rows_per_epoch=10**9, finetune_windows=0)
+_TRAINING = Training(experts=("gi",), num_seeds=1, pretrain_epochs=1, rows_per_epoch=10**9, finetune_windows=0)
 # Members as by default, but small ones and few epochs: the memory of rows does not depend on them.
-_SMALL = Training(pretrain_epochs=2, finetune_epochs=1, width=8, num_layers=1, delta_steps=1, delta_rows=16)
+_SMALL = Training(
+    experts=("gi",), pretrain_epochs=2, finetune_epochs=1, width=8, num_layers=1, delta_steps=1, delta_rows=16
+)
 _MIB = 2**20
 
 Measures = dict[str, float]

@@ -243,7 +243,7 @@ class Training(Spec):
     delta_rate: float = Field(0.5, gt=0, description="length of one ascent step, as a share of delta_max")
     delta_rows: int = Field(128, ge=1, description="rows of a minibatch on which δ is searched; at most all")
     experts: Literal["auto"] | Experts = Field(
-        ("gi",),
+        "auto",
         description="whose answers are averaged: those of the network alone, `gi`; always with those of LightGBM, "
         "`gbdt`, each weighed by its errors on earlier windows; or `auto`: the average once it has proved better on "
         "earlier windows, else the network alone",

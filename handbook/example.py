@@ -30,7 +30,7 @@ TASK = Task.model_validate(
         "target": {"name": "demand", "kind": "classification", "classes": ["busy", "quiet"]},
         "features": [{"name": "temperature", "kind": "number"}, {"name": "day", "kind": "category"}],
         "guard": {"max_age": 6},
-        "training": {"batch_size": 64, "calendar": []},
+        "training": {"experts": ["gi"], "batch_size": 64, "calendar": []},
     }
 )
 DAYS = ("free", "work")

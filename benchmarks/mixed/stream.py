@@ -48,6 +48,7 @@ def make_task(name: str) -> Task:
             "schedule": "manual",
             "guard": {"max_age": 3, "tolerance": 5.0, "min_rows": 100, "rivals": []},
             "training": {
+                "experts": ["gi"],
                 "num_seeds": 2,
                 "calendar": [],
                 "width": 8,

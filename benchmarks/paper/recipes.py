@@ -23,7 +23,7 @@ Config = Literal["paper", "released", "rule"]
 # δ is searched for on the whole minibatch.
 _PAPER: Changes = {
     "calendar": (), "finetune_windows": 2, "weight_decay": 0.0, "averaged": 0.0, "delta_mode": "warm",
-    "delta_rows": 1024, "number_form": "plain", "regression_loss": "gaussian",
+    "delta_rows": 1024, "number_form": "plain", "regression_loss": "gaussian", "experts": ("gi",),
 }  # fmt: skip
 FORMER = read_training({})
 _SMALL_TIME: Changes = {"time_width": 8, "time_linear": 2}

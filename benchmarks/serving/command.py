@@ -4,6 +4,9 @@ The model is the flights task's, as a real cycle has released it, with cohort, T
 real process with key, metrics, guard and full answers. `--folder` keeps the stack with the released versions, and
 `--mlflow-env` the environment of `mlflow models serve`, so that a rerun starts measuring at once. Every ratio is the
 median of ratios taken within a round.
+
+With `--recipes` it measures only what the parts of a task's default recipe cost (`benchmarks.serving.recipes`), which
+needs no environment of MLflow.
 """
 
 import argparse
@@ -34,7 +37,8 @@ from benchmarks.serving.questions import (
     get_paths,
     tensor_body,
 )
-from benchmarks.serving.release import Released, make_key, read_tasks, release
+from benchmarks.serving.recipes import measure_recipes
+from benchmarks.serving.release import Released, make_key, read_defaults, read_tasks, release
 from benchmarks.serving.rounds import Asked, Measured, compare, require_no_errors, run_rounds
 from benchmarks.serving.servers import Server, compile_ours, make_mlflow_environment, mlflow_serve, morrow, yardstick
 from benchmarks.serving.swaps import CONNECTIONS, Swaps, measure_swaps
@@ -85,10 +89,12 @@ def main(arguments: list[str]) -> None:
         help="environment of MLflow's server; made if it is missing",
     )
     parser.add_argument("--quick", action="store_true", help="short rounds, one start, one swap")
+    parser.add_argument("--recipes", action="store_true", help="only the parts of a task's default recipe")
     add_output_options(parser)
     given = parser.parse_args(arguments)
     console = Console(highlight=False, soft_wrap=True)
-    make_mlflow_environment(given.mlflow_env)
+    if not given.recipes:
+        make_mlflow_environment(given.mlflow_env)
     compile_ours()
     console.print(f"{hardware()}; load by {name_tool()}; load average {os.getloadavg()[0]:.1f}")
     settings = SharedSettings(home=given.folder, database_url=None, mlflow_url=None)
@@ -96,9 +102,12 @@ def main(arguments: list[str]) -> None:
         tempfile.TemporaryDirectory(prefix="morrow-") as folder,
         EmbeddedStack(settings, free_port(), console) as stack,
     ):
-        released = release(stack, read_tasks(), console)
+        defaults = release(stack, read_defaults(), console)
+        released = [] if given.recipes else release(stack, read_tasks(), console)
         place = Place(stack, Path(folder), given.mlflow_env, make_key(stack.addresses.database))
-        ratios = _measure(place, released, QUICK if given.quick else FULL, console.print)
+        plan = QUICK if given.quick else FULL
+        ratios = _measure(place, released, plan, console.print) if released else []
+        ratios += _measure_defaults(place, defaults, plan, console.print)
     console.print(_table(ratios))
     console.print(f"load average {os.getloadavg()[0]:.1f}")
     if given.json:
@@ -146,6 +155,22 @@ def _measure(place: Place, released: Sequence[Released], plan: Plan, report: Rep
         swaps = measure_swaps(single["morrow"], cohort, mlflow_url, num_rounds=plan.num_swaps, folder=place.folder)
     report(f"swaps under load: {len(swaps.swapped)}, errors: {swaps.num_errors}")
     return [*_rates(busy, calm), *_bulk(bulk), *_costs(memory, starts), *floor, _tail(swaps)]
+
+
+def _measure_defaults(place: Place, released: Sequence[Released], plan: Plan, report: Report) -> list[Ratio]:
+    """What the parts of the default recipe cost."""
+    home, addresses = Path(tempfile.mkdtemp(dir=place.folder)), place.stack.addresses
+    path = get_paths(released[0].task.name, complete_rows(released[0], 1))[0]
+    with morrow(home, addresses.database, addresses.mlflow, key=place.key, path=path) as ours:
+        asked = {one.task.name: _ask(place, ours, one, complete_rows(one, NUM_ROWS)) for one in released}
+
+        def run(title: str, asked: dict[str, Asked], connections: int) -> Rounds:
+            return _rounds(place, plan, report, title, asked=asked, connections=connections)
+
+        ratios, said = measure_recipes(run, asked, released, addresses.mlflow, place.folder)
+    for line in said:
+        report(line)
+    return ratios
 
 
 def _both(place: Place, released: Released) -> Iterator[AbstractContextManager[Server]]:

@@ -1,11 +1,15 @@
 """The models that the serving benchmark asks: the flights task as a real cycle has released it, and one plain network.
 
-Both are trained once by the real stack and stay in its folder, so that a rerun starts measuring at once. A version can
+So are versions of a task's default recipe (`benchmarks.serving.recipes`), which are trained on every eighth flight: the
+rows change what a graph answers, and hardly what it costs.
+
+All are trained once by the real stack and stay in its folder, so that a rerun starts measuring at once. A version can
 be registered again under a new number, which every service downloads, verifies and swaps in like any other.
 """
 
 import time
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +24,7 @@ from cli.demo.flights import load_flights, read_task_file, week_start
 from cli.demo.flights import to_events as to_json_events
 from cli.local.stack import EmbeddedStack
 from contracts.clock import from_micros, to_micros
-from contracts.task import Task
+from contracts.task import Task, Training
 from store.api_keys import add_key
 from store.cycles.ledger import list_cycles
 from store.cycles.requests import request_cycle
@@ -32,6 +36,14 @@ from trainer.tracking.registry import Registry
 
 NUM_KNOWN_WEEKS = 26
 PLAIN = {"num_seeds": 1, "num_trelu": 0}
+# Of the default recipe: with LightGBM in every answer, its network alone, and that network with numbers as amounts.
+MIXTURE, PIECES, AMOUNTS = "flights_mixture", "flights_pieces", "flights_amounts"
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    MIXTURE: {"experts": ("gi", "gbdt")},
+    PIECES: {"experts": ("gi",)},
+    AMOUNTS: {"experts": ("gi",), "number_form": "plain"},
+}
+_EVERY = 8
 _RUNNING = ("requested", "running")
 
 
@@ -51,6 +63,14 @@ def read_tasks() -> tuple[Task, Task]:
     return task, task.model_copy(update={"name": "flights_plain", "training": training})
 
 
+def read_defaults() -> tuple[Task, ...]:
+    """The flights task with a task's default recipe, by what answers and how it reads numbers."""
+    task, _ = read_tasks()
+    return tuple(
+        task.model_copy(update={"name": name, "training": Training(**changes)}) for name, changes in _DEFAULTS.items()
+    )
+
+
 def release(stack: EmbeddedStack, tasks: tuple[Task, ...], console: Console) -> list[Released]:
     """The champion of each task, trained if there is none yet. Raises NotReleased."""
     flights = load_flights()
@@ -63,7 +83,7 @@ def release(stack: EmbeddedStack, tasks: tuple[Task, ...], console: Console) -> 
             champion = registry.champion(task.name)
             if champion is None:
                 with console.status(f"Training {task.name} on its first {NUM_KNOWN_WEEKS} weeks …"):
-                    known = to_events(task, flights[flights["week"] < NUM_KNOWN_WEEKS])
+                    known = to_events(task, flights[flights["week"] < NUM_KNOWN_WEEKS][:: _every(task)])
                     version = _train(engine, stack, _define(engine, task, known))
             else:
                 version = champion.version
@@ -71,6 +91,10 @@ def release(stack: EmbeddedStack, tasks: tuple[Task, ...], console: Console) -> 
         return found
     finally:
         engine.dispose()
+
+
+def _every(task: Task) -> int:
+    return _EVERY if task.name in _DEFAULTS else 1
 
 
 def make_key(database_url: str) -> str:

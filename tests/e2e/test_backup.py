@@ -36,7 +36,14 @@ TASK = {
     "features": [{"name": "temperature", "kind": "number"}, {"name": "region", "kind": "category"}],
     "target": {"name": "demand", "kind": "classification"},
     "guard": {"max_age": 2, "rivals": []},
-    "training": {"num_seeds": 1, "width": 16, "batch_size": 64, "pretrain_epochs": 10, "pretrain_rate": 0.01},
+    "training": {
+        "experts": ["gi"],
+        "num_seeds": 1,
+        "width": 16,
+        "batch_size": 64,
+        "pretrain_epochs": 10,
+        "pretrain_rate": 0.01,
+    },
 }
 QUESTION = {"at": "2026-11-15T12:00:00Z", "temperature": "4.5", "region": "north"}
 

@@ -35,7 +35,7 @@ _num_named: Counter[str] = Counter()
 
 
 def drifting_task(**changes: Any) -> Task:
-    """A boundary that turns slowly; hourly windows; a network that fits in a second."""
+    """A boundary that turns slowly; hourly windows; a network that fits in a second and answers alone."""
     spec: dict[str, Any] = {
         "name": _next_name(),
         "features": [{"name": "x", "kind": "number"}, {"name": "kind", "kind": "category"}],
@@ -57,7 +57,8 @@ def drifting_task(**changes: Any) -> Task:
             "regression_loss": "gaussian",
         },
     }
-    return Task.model_validate(spec | changes)
+    spec |= changes
+    return Task.model_validate(spec | {"training": {"experts": ["gi"], **spec["training"]}})
 
 
 def _next_name() -> str:

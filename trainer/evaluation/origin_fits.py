@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, groupby
 
+import structlog
 import torch
 
 from contracts.calibration import Calibration
@@ -22,16 +23,21 @@ from trainer.evaluation.horizon import HorizonVerdict
 from trainer.evaluation.mixture import Mixture, has_experts
 from trainer.evaluation.release_gates import validated_ages
 from trainer.export.artefact import write_artefact
+from trainer.export.tree_graph import cut_to
 from trainer.methods.gbdt import Gbdt, fit_gbdt
 from trainer.network.device import device_name
 from trainer.network.network import CohortNetwork
 from trainer.network.training_loop import EpochReport, Member, finish, fit
 from trainer.settings import ENCODED_MIB
 
+log = structlog.get_logger(__name__)
+
 # The newest rows of its own fit on which a candidate is scored.
 _NUM_OWN_ROWS = 2000
 # Rows of a fit of LightGBM as an expert, so that its memory and time stay within those of a network's fit.
 _MOST_BOOSTED_ROWS = 500_000
+# Leaves of its trees, and bytes of them in a graph, so that answers stay quick and versions small.
+MOST_LEAVES, _MOST_BYTES = 16_384, 4 << 20
 UNCALIBRATED = Calibration(1.0, [])
 
 
@@ -175,6 +181,17 @@ def keep_fit(
 
 
 def _fit_trees(task: Task, rows: EventColumns, origin: int) -> Gbdt:
-    return fit_gbdt(
-        task, rows, origin, seed=seeds_of(task)[0], threads=torch.get_num_threads(), most_rows=_MOST_BOOSTED_ROWS
+    fit = fit_gbdt(
+        task,
+        rows,
+        origin,
+        seed=seeds_of(task)[0],
+        threads=torch.get_num_threads(),
+        most_rows=_MOST_BOOSTED_ROWS,
+        most_leaves=MOST_LEAVES,
     )
+    kept = cut_to(fit, _MOST_BYTES)
+    if kept is not fit:
+        rounds = {"num_rounds": fit.booster.current_iteration(), "num_kept": kept.booster.current_iteration()}
+        log.info("expert.cut", task=task.name, **rounds, reason=f"more would take over {_MOST_BYTES >> 20} MiB a graph")
+    return kept

@@ -6,7 +6,7 @@ compared with one half. Thresholds, values and sums are in double, as in LightGB
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,11 @@ from trainer.data.encoder import PERIODS, Encoder
 from trainer.export.input_graph import number_categories
 from trainer.export.onnx_builder import DOUBLE, FLOAT, GraphBuilder
 from trainer.methods.gbdt import WAVE_STEPS, Gbdt
+
+# What a decision or a leaf takes in a graph, about.
+_BYTES_PER_NODE = 60
+# Tables of memberships with more entries hold bytes, which take another node but an eighth of the space.
+_MOST_ENTRIES = 1 << 15
 
 # A decision or a leaf, as LightGBM dumps it.
 Node = Mapping[str, Any]
@@ -53,6 +58,12 @@ class _Columns:
             known = self.members.setdefault(node["split_feature"], [])
             if (codes := _codes(node)) not in known:
                 known.append(codes)
+
+    @property
+    def num_entries(self) -> int:
+        """The entries of all tables of memberships."""
+        union = 1 + len({""}.union(*self.encoder.vocabularies))
+        return union * sum(map(len, self.members.values()))
 
     def place(self, node: Node) -> int:
         """The column of a split."""
@@ -94,9 +105,12 @@ class _Columns:
         if not self.members:
             return
         numbers, codes = number_categories(graph, self.encoder)
+        is_large = self.num_entries > _MOST_ENTRIES
         for feature, sets in sorted(self.members.items()):
-            table = np.array([np.isin(codes[:, feature], list(one)) for one in sets], np.float64).T
-            yield graph.add("Gather", table, graph.add("Gather", numbers, np.int64(feature), axis=1), axis=0)
+            table = np.array([np.isin(codes[:, feature], list(one)) for one in sets]).T
+            table = table.astype(np.uint8 if is_large else np.float64)
+            found = graph.add("Gather", table, graph.add("Gather", numbers, np.int64(feature), axis=1), axis=0)
+            yield graph.add("Cast", found, to=DOUBLE) if is_large else found
 
 
 @dataclass
@@ -125,6 +139,21 @@ class _Flat:
             self.nodes.append((number, here, columns.place(node), mode, value, found, found + 1, int(goes_true)))
             waiting += [node[first], node[second]]
             found += 2
+
+
+def cut_to(fit: Gbdt, most_bytes: int) -> Gbdt:
+    """The fit with as many of its first rounds as a graph of this size holds, about, and at least one."""
+    from lightgbm import Booster
+
+    dumped, columns, num_bytes = fit.booster.dump_model(), _Columns(fit.encoder), 0
+    for number, tree in enumerate(dumped["tree_info"]):
+        for node in _walk(tree["tree_structure"]):
+            columns.collect(node)
+            num_bytes += _BYTES_PER_NODE
+        if num_bytes + columns.num_entries > most_bytes:
+            num_rounds = max(1, number // dumped["num_tree_per_iteration"])
+            return replace(fit, booster=Booster(model_str=fit.booster.model_to_string(num_iteration=num_rounds)))
+    return fit
 
 
 def add_trees(graph: GraphBuilder, fit: Gbdt) -> str:

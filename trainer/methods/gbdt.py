@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 
 from contracts.clock import Clock
@@ -30,6 +31,8 @@ from trainer.methods.without_network import (
 if TYPE_CHECKING:
     from lightgbm import Booster
 
+log = structlog.get_logger(__name__)
+
 GBDT = "gbdt"
 BOOSTER_FILE = "gbdt.txt"
 
@@ -38,6 +41,8 @@ _MAX_ROUNDS, _PATIENCE = 30.0, 2.0
 _NEWEST_SHARE = 0.2
 # Rows that are older weigh less than a 16th.
 _HALF_LIVES = 4.0
+# Bounded trees: fewer rounds than these make smaller trees, and as many rounds times the learning rate learn enough.
+_FEWEST_ROUNDS, _ENOUGH_LEARNED, _FASTEST = 20, 5.0, 0.5
 # Steps of a sine or cosine that the booster tells apart. Another sine's last bit must not change the side of a split.
 WAVE_STEPS = 2.0**40
 # What a regression minimises. Huber's loss is absolute beyond 0.9 deviations, and its absolute error is below that of
@@ -72,20 +77,65 @@ class Table:
 
 
 def fit_gbdt(
-    task: Task, rows: EventColumns, origin: int, *, seed: int, threads: int, most_rows: int | None = None
+    task: Task,
+    rows: EventColumns,
+    origin: int,
+    *,
+    seed: int,
+    threads: int,
+    most_rows: int | None = None,
+    most_leaves: int | None = None,
 ) -> Gbdt:
     """Fit on the rows of this origin (microseconds): the same rows, seed and version give the same trees.
 
-    The encoder knows all rows, the trees about `most_rows` of them, if given. Raises CycleError if the rows have fewer
-    than two classes.
+    The encoder knows all rows, the trees about `most_rows` of them, if given. With `most_leaves` all trees together
+    have at most as many leaves, or two for each class. Raises CycleError if the rows have fewer than two classes.
     """
     encoder = fit_encoder(without_views(task), rows, origin)
     rows = rows if most_rows is None else thin(task, rows, origin, most_rows)
     encoded = encode(encoder, rows)
     weights = recency(encoded, task.clock, task.training.boosting.half_life)
     table = Table(len(encoder.vocabularies), encoder.num_calendar, _values(encoder, rows), encoded.targets, weights)
-    booster, scale = fit_booster(table, len(encoder.classes), task.training, seed=seed, threads=threads)
+    training, most_rounds = task.training, None
+    if most_leaves is not None:
+        boosting, most_rounds = bound(training.boosting, len(encoder.classes), most_leaves)
+        if boosting != training.boosting:
+            log.info(
+                "expert.bounded",
+                task=task.name,
+                num_classes=len(encoder.classes),
+                num_rounds=most_rounds,
+                num_leaves=boosting.num_leaves,
+                learning_rate=boosting.learning_rate,
+                reason=f"trees of {training.boosting.num_leaves} leaves would make answers slow",
+                remedy="none needed: trees that err more weigh less",
+            )
+        training = training.model_copy(update={"boosting": boosting})
+    booster, scale = fit_booster(
+        table, len(encoder.classes), training, seed=seed, threads=threads, most_rounds=most_rounds
+    )
     return Gbdt(encoder, scale, booster)
+
+
+def bound(boosting: Boosting, num_classes: int, most_leaves: int) -> tuple[Boosting, int]:
+    """Settings and a number of rounds with which all trees have at most so many leaves, or two for each class.
+
+    More than two classes have a tree each in every round. If few rounds remain, trees get smaller and each counts more.
+    """
+    num_trees, num_leaves = num_classes if num_classes > 2 else 1, boosting.num_leaves
+    num_rounds = most_leaves // (num_leaves * num_trees)
+    if num_rounds >= _count_rounds(boosting):
+        return boosting, _count_rounds(boosting)
+    if num_rounds < _FEWEST_ROUNDS:
+        num_leaves = max(2, most_leaves // (num_trees * _FEWEST_ROUNDS))
+        num_rounds = max(1, most_leaves // (num_leaves * num_trees))
+    rate = max(boosting.learning_rate, min(_FASTEST, _ENOUGH_LEARNED / num_rounds))
+    return boosting.model_copy(update={"num_leaves": num_leaves, "learning_rate": rate}), num_rounds
+
+
+def _count_rounds(boosting: Boosting) -> int:
+    """The most rounds of a fit that nothing else bounds."""
+    return round(_MAX_ROUNDS / boosting.learning_rate)
 
 
 def answer_gbdt(fit: Gbdt, rows: EventColumns, threads: int) -> list[NDArray[np.float32]]:
@@ -147,14 +197,14 @@ def recency(rows: Encoded, clock: Clock, half_life: float) -> NDArray[np.float64
 
 
 def fit_booster(
-    table: Table, num_classes: int, training: Training, *, seed: int, threads: int
+    table: Table, num_classes: int, training: Training, *, seed: int, threads: int, most_rounds: int | None = None
 ) -> tuple["Booster", float]:
     """A booster for rows in order of time, and the deviation of a regression's residuals (no classes), else 1."""
     table = _blank_unused(table, training.boosting)
     first = max(1, round(len(table.targets) * (1 - _NEWEST_SHARE)))
     older, newest = table.select(slice(0, first)), table.select(slice(first, None))
     parameters = _parameters(num_classes, training) | {"seed": seed, "num_threads": threads}
-    most = round(_MAX_ROUNDS / training.boosting.learning_rate)
+    most = _count_rounds(training.boosting) if most_rounds is None else most_rounds
     trial = _boost(parameters, older, most, watched=newest)
     booster = _boost(parameters, table, max(1, trial.best_iteration))
     if num_classes or first == len(table.targets):

@@ -21,6 +21,7 @@ from sqlalchemy import Connection, Engine, text
 import migrations
 from contracts.clock import from_micros, to_micros
 from contracts.failure import FailureCode
+from contracts.task import Task
 from migrations import migrate
 from service.advice.next_step import find_overrulable
 from service.models.task_states.stored_states import read_task_state
@@ -105,6 +106,19 @@ def test_each_cycle_that_ended_without_a_release_gets_the_code_of_its_sentence(e
     with engine.connect() as connection:
         found = {cycle.cycle_id: cycle.failure_code for _, cycles in tasks(connection).values() for cycle in cycles}
     assert found == CODES
+
+
+def test_tasks_keep_the_network_that_they_were_trained_with(engine: Engine) -> None:
+    with engine.connect() as connection:
+        known = tasks(connection)
+    for name, (schema, _) in known.items():
+        assert schema.task.training.experts == ("gi",)
+        assert {promise[1] for promise in SHOWN[name]["promises"]} <= {schema.task.recipe}
+        # Applying what the API shows changes nothing; a file without the key asks for what is the default now.
+        again = Task.model_validate(schema.task.model_dump(mode="json"))
+        assert again == schema.task
+        (spec,) = (row["spec"] for row in FORMER["rows"]["schemas"] if row["spec"]["name"] == name)
+        assert Task.model_validate(spec).training.experts == "auto"
 
 
 def test_failed_cycles_are_retried_as_before(engine: Engine) -> None:

@@ -94,6 +94,16 @@ def test_a_setting_that_was_added_changes_no_recipe_that_does_not_name_it(settin
     assert hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16] == task.recipe
 
 
+def test_a_new_task_mixes_and_a_stored_one_keeps_the_network_that_it_was_trained_with() -> None:
+    new, stored = Task.model_validate(SPEC), read_task(SPEC)
+    assert (new.training.experts, stored.training.experts) == ("auto", ("gi",))
+    assert new.recipe != stored.recipe
+    # What says so in full reads back as itself, on both sides.
+    for task in (new, stored):
+        assert read_task(task.model_dump(mode="json")) == task
+    assert read_training({}).experts == ("gi",)
+
+
 def test_the_row_schema_changes_with_the_columns_only() -> None:
     row_schema = Task.model_validate(SPEC).row_schema
     assert Task.model_validate(SPEC | {"training": {"width": 32}}).row_schema == row_schema
