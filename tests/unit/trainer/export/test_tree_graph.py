@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tests.unit.trainer.export.exported_network import CATEGORIES, CUTOFF, DAY, 
 from trainer.data.encoder import Encoder
 from trainer.export.onnx_builder import DOUBLE, FLOAT, INT64, STRING, GraphBuilder, rows_of
 from trainer.export.opened_artefact import open_graph, raw_categories
-from trainer.export.tree_graph import add_trees
+from trainer.export.tree_graph import add_trees, cut_to
 from trainer.methods.gbdt import Gbdt, answer_gbdt, fit_gbdt
 
 HOUR = DAY // 24
@@ -141,19 +142,69 @@ def test_hours_whose_sines_differ_in_their_last_bit_alone_are_one_hour_to_the_tr
     assert_same(fit, task, replace(learnable(task, len(hours), 7), at=hours))
 
 
-def test_many_categories_ask_for_sets_of_them() -> None:
+@cache
+def many_categories(count: int, num_rows: int = 4000) -> tuple[Task, EventColumns, Gbdt]:
+    """A task of one feature with so many categories, each with an effect of its own, its rows and a fit of them."""
     task = quick_task(CATEGORIES[:1])
     random = np.random.default_rng(0)
-    known = learnable(task, 4000)
-    names = ("", *(f"c{k}" for k in range(60)))
+    known = learnable(task, num_rows)
+    names = ("", *(f"c{k}" for k in range(count)))
     codes = random.integers(1, len(names), (len(known), 1)).astype(np.int32)
     effects = random.normal(size=len(names))
     labels = (effects[codes[:, 0]] + 0.5 * random.normal(size=len(known)) > 0).astype(np.int32)
     rows = replace(known, vocabularies=(names,), categories=codes, labels=labels, classes=("no", "yes"))
-    fit = fitted(task, rows)
+    return task, rows, fitted(task, rows)
+
+
+def size_of(fit: Gbdt) -> int:
+    """The bytes of the graph of the trees."""
+    graph = GraphBuilder()
+    graph.output(add_trees(graph, fit), "answer")
+    inputs = [rows_of("at", INT64), rows_of("categories", STRING, 1)]
+    return len(graph.build(inputs, [rows_of("answer", FLOAT, 2)]).SerializeToString())
+
+
+def test_many_categories_ask_for_sets_of_them() -> None:
+    task, rows, fit = many_categories(60)
     splits = fit.booster.trees_to_dataframe()
     assert splits["threshold"].astype(str).str.contains("||", regex=False).any()
     assert_same(fit, task, rows)
+
+
+def test_wide_tables_of_sets_take_a_byte_an_entry_and_answer_alike() -> None:
+    task, rows, fit = many_categories(400, 40_000)
+    sets = {str(node["threshold"]) for tree in fit.booster.dump_model()["tree_info"] for node in decisions(tree)}
+    assert len(sets) * 400 > 1 << 15
+    assert size_of(fit) < 8 * len(sets) * 400
+    assert_same(fit, task, rows)
+
+
+def decisions(tree: dict[str, Any]) -> list[dict[str, Any]]:
+    """The decisions of a tree that ask for categories."""
+    found, waiting = [], [tree["tree_structure"]]
+    for node in waiting:
+        waiting += [node[child] for child in ("left_child", "right_child") if child in node]
+        found += [node] if node.get("decision_type") == "==" else []
+    return found
+
+
+@pytest.mark.parametrize("most_bytes", [1, 30_000, 100_000])
+def test_a_graph_is_cut_to_a_size_after_a_whole_round(most_bytes: int) -> None:
+    task, rows, fit = many_categories(60)
+    kept = cut_to(fit, most_bytes)
+    num_rounds = kept.booster.current_iteration()
+    assert 1 <= num_rounds < fit.booster.current_iteration()
+    assert size_of(kept) < 1.3 * most_bytes or num_rounds == 1
+    assert kept.booster.num_trees() == num_rounds * fit.booster.num_model_per_iteration()
+    expected = fit.booster.predict(np.ones((1, 8)), num_iteration=num_rounds)
+    np.testing.assert_allclose(kept.booster.predict(np.ones((1, 8))), expected)
+    if num_rounds > 1:
+        assert_same(kept, task, rows)
+
+
+def test_a_small_graph_is_kept_whole() -> None:
+    _, _, fit = many_categories(60)
+    assert cut_to(fit, 1 << 22) is fit
 
 
 def test_a_deep_tree_is_exported() -> None:

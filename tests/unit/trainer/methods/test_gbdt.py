@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from contracts.errors import ArtefactRefused
-from contracts.task import Task
+from contracts.task import Boosting, Task
 from store.events.reading.columns import EventColumns
 from tests.unit.tiny_events import HOUR, rows, task
-from trainer.methods.gbdt import BOOSTER_FILE, Gbdt, answer_gbdt, fit_gbdt, keep_gbdt, read_gbdt, thin
+from trainer.methods.gbdt import BOOSTER_FILE, Gbdt, answer_gbdt, bound, fit_gbdt, keep_gbdt, read_gbdt, thin
 
 ORIGIN = 20 * HOUR
 FEATURES = [{"name": "x", "kind": "number"}, {"name": "kind", "kind": "category"}]
@@ -88,6 +89,37 @@ def test_a_class_that_is_thinned_out_is_answered_all_the_same() -> None:
     (probabilities,) = answer_gbdt(fitted, at_x(known, -1.0, 1.0), 1)
     assert probabilities.shape == (2, 3)
     assert probabilities[:, 2].max() < 0.1
+
+
+@pytest.mark.parametrize("num_classes", [0, 2, 3, 10, 100, 1000, 5000])
+@pytest.mark.parametrize("most", [500, 16_384])
+def test_all_trees_together_have_a_bounded_number_of_leaves(num_classes: int, most: int) -> None:
+    for boosting in (Boosting(), Boosting(learning_rate=0.01, num_leaves=1024), Boosting(num_leaves=2)):
+        bounded, num_rounds = bound(boosting, num_classes, most)
+        num_trees = num_classes if num_classes > 2 else 1
+        assert num_rounds * num_trees * bounded.num_leaves <= max(most, 2 * num_trees)
+        assert 0 < num_rounds <= round(30 / boosting.learning_rate)
+        # What is left still learns: few rounds, each of which counts more.
+        assert num_rounds * bounded.learning_rate >= min(5, 0.5 * num_rounds) - 1e-9
+        assert bounded.learning_rate >= boosting.learning_rate
+
+
+def test_usual_trees_of_two_classes_are_not_bounded() -> None:
+    assert bound(Boosting(), 2, 16_384) == (Boosting(), 300)
+
+
+def test_many_classes_get_small_trees_that_learn_them_and_the_log_says_so() -> None:
+    known, names = steps(num_rows=4000), tuple(f"c{k}" for k in range(20))
+    order = known.numbers[:, 0].argsort().argsort() * len(names) // len(known)
+    many = replace(known, classes=names, labels=order.astype(np.int32))
+    with capture_logs() as logs:
+        bounded = fit_gbdt(task(), many, ORIGIN, seed=1, threads=1, most_leaves=2000)
+    trees = bounded.booster.dump_model()["tree_info"]
+    assert sum(tree["num_leaves"] for tree in trees) <= 2000
+    (told,) = [line for line in logs if line["event"] == "expert.bounded"]
+    assert (told["num_classes"], told["num_leaves"], told["num_rounds"]) == (20, 5, 20)
+    (probabilities,) = answer_gbdt(bounded, many, 1)
+    assert (probabilities.argmax(axis=1) == many.labels).mean() > 0.6
 
 
 def test_three_classes_are_answered_by_name() -> None:
