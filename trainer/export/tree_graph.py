@@ -18,7 +18,7 @@ from trainer.export.onnx_builder import DOUBLE, FLOAT, GraphBuilder
 from trainer.methods.gbdt import WAVE_STEPS, Gbdt
 
 # What a decision or a leaf takes in a graph, about.
-_BYTES_PER_NODE = 60
+_BYTES_PER_NODE = 70
 # Tables of memberships with more entries hold bytes, which take another node but an eighth of the space.
 _MOST_ENTRIES = 1 << 15
 

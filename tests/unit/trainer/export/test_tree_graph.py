@@ -188,7 +188,7 @@ def decisions(tree: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("most_bytes", [1, 30_000, 100_000])
+@pytest.mark.parametrize("most_bytes", [1, 8_000, 12_000])
 def test_a_graph_is_cut_to_a_size_after_a_whole_round(most_bytes: int) -> None:
     task, rows, fit = many_categories(60)
     kept = cut_to(fit, most_bytes)
