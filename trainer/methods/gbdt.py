@@ -118,7 +118,7 @@ def fit_gbdt(
 
 
 def bound(boosting: Boosting, num_classes: int, most_leaves: int) -> tuple[Boosting, int]:
-    """Settings and a number of rounds with which all trees have at most so many leaves, or two for each class.
+    """Settings and a number of rounds whose trees together have at most `most_leaves`, or two for each class.
 
     More than two classes have a tree each in every round. If few rounds remain, trees get smaller and each counts more.
     """

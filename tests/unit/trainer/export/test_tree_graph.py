@@ -144,7 +144,7 @@ def test_hours_whose_sines_differ_in_their_last_bit_alone_are_one_hour_to_the_tr
 
 @cache
 def many_categories(count: int, num_rows: int = 4000) -> tuple[Task, EventColumns, Gbdt]:
-    """A task of one feature with so many categories, each with an effect of its own, its rows and a fit of them."""
+    """A task of one feature with `count` categories, each with an effect of its own; its rows, and a fit of them."""
     task = quick_task(CATEGORIES[:1])
     random = np.random.default_rng(0)
     known = learnable(task, num_rows)
