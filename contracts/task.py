@@ -20,8 +20,10 @@ from pydantic import (
     model_validator,
 )
 
+from contracts.boosting import Boosting
 from contracts.clock import MICROSECOND, Clock
 from contracts.durations import CENTURY
+from contracts.prediction_log import PredictionLog
 from contracts.shown import MAX_SHOWN
 from contracts.spec_values import RESERVED_NAMES, Duration, Length, Name, Spec, Text, suggest_name
 
@@ -153,18 +155,6 @@ class Guard(Spec):
         ("baseline", "last_window", "gbdt"),
         description="methods that the idle trainer fits for comparison and scores on the same rows; never served",
     )
-
-
-class Boosting(Spec):
-    """The settings of LightGBM as a rival; each fit finds its number of rounds itself."""
-
-    learning_rate: float = Field(0.1, ge=0.01, le=1, description="weight of one tree")
-    num_leaves: int = Field(31, ge=2, le=1024, description="most leaves of a tree")
-    min_rows: int = Field(20, ge=1, description="fewest rows of a leaf")
-    feature_share: float = Field(1.0, gt=0, le=1, description="share of the columns that a tree is drawn")
-    half_life: float = Field(13.0, gt=0, description="windows before the origin at which a row weighs half")
-    reads_time: bool = Field(True, description="whether it reads model time")
-    reads_calendar: bool = Field(True, description="whether it reads the calendar's phases")
 
 
 class Training(Spec):
@@ -327,6 +317,12 @@ class Task(Spec):
     )
     guard: Guard = Field(Guard(), description="the rule by which an age counts as validated")
     training: Training = Field(Training(), description="the recipe")
+    log: PredictionLog = Field(PredictionLog(), description="which answers are logged")
+
+    @model_serializer(mode="wrap")
+    def _leave_out_default_log(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Processes of the previous release, which know no log, read every spec that sets none."""
+        return {name: value for name, value in write(self).items() if name != "log" or self.log != PredictionLog()}
 
     @model_validator(mode="after")
     def _names_are_free(self) -> Self:
@@ -385,7 +381,7 @@ class Task(Spec):
     @property
     def recipe(self) -> str:
         """Digest of method, hyper-parameters and schema: fits with the same digest share one error matrix."""
-        spec = json.loads(self.unbounded.model_dump_json(exclude={"name", "schedule", "guard"}))
+        spec = json.loads(self.unbounded.model_dump_json(exclude={"name", "schedule", "guard", "log"}))
         spec["training"] = {
             name: value for name, value in spec["training"].items() if (name, value) not in _UNTOLD.items()
         }

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 
+from contracts.boosting import Boosting
+from contracts.prediction_log import PredictionLog
 from contracts.spec_values import RESERVED_NAMES, Spec
-from contracts.task import Boosting, Feature, Guard, Target, Task, Training
+from contracts.task import Feature, Guard, Target, Task, Training
 from handbook.api import api_page
 from handbook.commands import benchmarks_page, commands_page
 from handbook.metrics import metrics_page
@@ -18,6 +20,7 @@ _TABLES: tuple[tuple[str, type[Spec]], ...] = (
     ("guard", Guard),
     ("training", Training),
     ("training.boosting", Boosting),
+    ("log", PredictionLog),
 )
 
 

@@ -32,7 +32,9 @@ from service.metrics import METHODS, Metrics
 from service.models.follower import Follower
 from service.models.registry.client import make_client
 from service.openapi.document import describe
+from service.predict.answer_log import AnswerLog
 from service.predict.endpoint import PredictEndpoint, Reply
+from service.predict.log_writer import LogWriter
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from service.web.access_log import AccessLog
@@ -107,8 +109,9 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     if settings.database_url is None:
         raise ValueError("The service needs a database: set MORROW_DATABASE_URL.")
     metrics = Metrics(workers)
+    engine = make_engine(settings.database_url, pool_size=settings.pool_size)
     store = Store(
-        make_engine(settings.database_url, pool_size=settings.pool_size),
+        engine,
         places=settings.pool_size,
         seconds=settings.database_seconds,
         queue_size=settings.queue_size,
@@ -117,6 +120,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     heartbeats = WorkerHeartbeats(settings, follower, metrics, folder=workers, stop=stop)
     num_sharing = settings.replicas * (1 if workers is None else settings.workers)
     api_keys = ApiKeys(store, settings.home, settings.poll_seconds, share=1 / num_sharing)
+    log_writer = LogWriter(engine, settings.home / "predictions", metrics) if settings.log_predictions else None
     registry = make_client(settings.mlflow_url) if settings.mlflow_url else None
     metrics.registry.register(StateGauges(follower, heartbeats))
 
@@ -124,6 +128,8 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         await anyio.to_thread.run_sync(follower.restore)
         await anyio.to_thread.run_sync(api_keys.restore)
+        if log_writer is not None:
+            await anyio.to_thread.run_sync(log_writer.start)
         async with anyio.create_task_group() as group:
             group.start_soon(follower.run)
             group.start_soon(api_keys.run)
@@ -137,6 +143,8 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
             follower.stop()
             group.cancel_scope.cancel()
         follower.close()
+        if log_writer is not None:
+            await anyio.to_thread.run_sync(log_writer.close)
         if registry is not None:
             registry.close()
         store.close()
@@ -152,7 +160,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     handle_errors(app, metrics)
     group_commit = GroupCommit(store, settings.queue_size, partial(find_open_schemas, follower, settings.rows_per_task))
     events = EventsEndpoint(store, follower, group_commit, settings, metrics)
-    app.predict = PredictEndpoint(follower, authenticator, answered, settings)
+    app.predict = PredictEndpoint(follower, authenticator, answered, settings, AnswerLog(follower, log_writer))
     app.events = RawEndpoint("/events", {"POST": events.post}, authenticator, answered)
     app.event = RawEndpoint("/events/{event_id}", {"GET": events.get, "PUT": events.put}, authenticator, answered)
     app.router.routes.append(Route("/predict", app.predict, include_in_schema=False))  # so that /predict/ is redirected

@@ -16,6 +16,8 @@ from prometheus_client.registry import Collector
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 # The route of answers given before the route is known, such as 401 and 404.
 NO_ROUTE = "none"
+# Why an answer is missing in the log: too many waited, PostgreSQL refused it, its file was damaged, its task is gone.
+DROPPED = ("queue_full", "refused", "damaged", "task_deleted")
 _PREDICT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
@@ -46,6 +48,14 @@ class Metrics:
             ["task", "feature"],
             registry=counted,
         )
+        self.predictions_logged = Counter(
+            "morrow_predictions_logged", "Answers stored in the log of predictions", registry=counted
+        )
+        self.predictions_dropped = Counter(
+            "morrow_predictions_dropped", "Answers that are missing in the log", ["reason"], registry=counted
+        )
+        for reason in DROPPED:
+            self.predictions_dropped.labels(reason)
         self.follower_errors = Counter(
             "morrow_follower_errors", "Failed polls of registry, artefact or disk", ["kind"], registry=counted
         )

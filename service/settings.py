@@ -70,6 +70,9 @@ class ServiceSettings(SharedSettings):
         ge=1,
         description="most events that a task holds, beyond which new ones are answered 429; if unset, any number",
     )
+    log_predictions: bool = Field(
+        True, description="whether answers are logged; `log` of each task says which, and for how long"
+    )
     stale_seconds: float = Field(
         60.0,
         gt=0,

@@ -28,6 +28,11 @@ _WEIGHTS = (
     "(`gbdt`)"
 )
 
+_ID = "names this answer, in `/predictions/{id}`; ids sort by the time of the answer"
+
+# How an encoded answer ends before it gets its id.
+NO_ID = b',"id":""}'
+
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
     """Regression has `mean`, `scale` and `interval`; classification has `probabilities` and `prediction_set`."""
@@ -53,6 +58,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     flips_at: Annotated[Moment | UnsetType | None, Meta(description=_FLIPS_AT)] = UNSET
     unseen: Annotated[list[str] | UnsetType, Meta(description=_UNSEEN)] = UNSET
     weights: Annotated[dict[str, float] | UnsetType, Meta(description=_WEIGHTS)] = UNSET
+    id: Annotated[str, Meta(description=_ID, extra_json_schema={"format": "uuid"})] = ""
 
 
 class Answers(msgspec.Struct, frozen=True, gc=False):

@@ -29,7 +29,7 @@ from service.models.replaced_mappings import Derived
 from service.models.served_versions import ServedVersions
 from service.models.task_states.departed_tasks import explain_absence, find_departed, find_renamed
 from service.models.task_states.store_snapshot import Snapshot, read_snapshot
-from service.models.task_states.task_state import RegistryState, TaskState, say_missing
+from service.models.task_states.task_state import RegistryState, TaskState, lacks_versions, say_missing
 from service.settings import ServiceSettings
 from service.validation.names import only_task
 from service.validation.rules import compile_rules
@@ -59,7 +59,7 @@ class Follower:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.registries: Mapping[str, RegistryState] = {}
-        self._lacks_versions = Derived(_lacks_versions)
+        self._lacks_versions = Derived(lacks_versions)
         self.database_answers = False
         self._settings = settings
         self._store = store
@@ -95,6 +95,11 @@ class Follower:
     def forecasters(self) -> Mapping[str, Forecaster]:
         """Every version that answers here, in memory or not."""
         return self._served.forecasters
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The store at the last poll."""
+        return self._snapshot
 
     @property
     def task_states(self) -> Mapping[str, TaskState]:
@@ -391,9 +396,3 @@ class Follower:
             self._store.transact(delete_notes)
         except Unavailable as error:
             log.info("notes.not_deleted", reason=str(error))
-
-
-def _lacks_versions(registries: Mapping[str, RegistryState], forecasters: Mapping[str, Forecaster]) -> bool:
-    """Whether a task with a champion has no version that answers, and another process could have one."""
-    missing = (one for task, one in registries.items() if one.champion and task not in forecasters)
-    return any(not (one.is_refused and forecasters) for one in missing)

@@ -165,7 +165,7 @@ class LoadedForecaster(Forecaster):
 
     def answers(self, questions: Questions, now: int, options: Options = PLAIN) -> list[Answer]:
         """The answers in the order of the rows; all of them or none. Raises as `answer`."""
-        moments = np.where(questions.has_at, questions.at, now)
+        moments = questions.moments(now)
         asked = moments.tolist()
         self._guard(asked, questions.has_at.tolist(), questions.at_field)
         coverage = options.coverage

@@ -6,7 +6,7 @@ thread, a bounded number at a time; a bounded number more may wait for one.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar, TypeVarTuple
 from urllib.parse import parse_qsl
@@ -20,9 +20,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from contracts.errors import Fault, InvalidInput, MorrowError
 from service.errors import Malformed, Overloaded
-from service.models.answer import Answer, Answers
+from service.models.answer import NO_ID, Answer
 from service.models.follower import Follower
 from service.models.forecaster import LoadedForecaster, Question, make_question
+from service.predict.answer_log import AnswerLog
 from service.predict.batching import MicroBatches
 from service.predict.cold_start import await_first
 from service.settings import MAX_WAITING_PER_THREAD, ServiceSettings
@@ -30,10 +31,11 @@ from service.validation.names import printable
 from service.validation.options import NAMES, Options, take_options
 from service.validation.query_decoder import BAD_ESCAPE, find_task, read_plain
 from service.web.answered_requests import AnsweredRequests
-from service.web.auth import Authenticator
+from service.web.auth import Authenticator, key_name_of
 from service.web.bodies import RequestBody
 from service.web.encoded_answer import EncodedAnswer
 from service.web.raw_endpoint import RawEndpoint
+from store.predictions.ids import PredictionIds, format_id
 
 MAX_PARAMETERS = 1024
 MAX_RATE_ROWS = 100
@@ -44,6 +46,8 @@ Ts = TypeVarTuple("Ts")
 
 # Takes the application that answers a request; a `Response` is one.
 Reply = Callable[[ASGIApp], None]
+# The version that answers, and what it is asked.
+Asked = tuple[LoadedForecaster, Question]
 
 
 class PredictEndpoint:
@@ -55,6 +59,8 @@ class PredictEndpoint:
         authenticator: Authenticator,
         answered: AnsweredRequests,
         settings: ServiceSettings,
+        answer_log: AnswerLog,
+        *,
         now: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         self._follower = follower
@@ -64,6 +70,8 @@ class PredictEndpoint:
         self._now = now
         self._endpoint = RawEndpoint("/predict", {"GET": self._get, "POST": self._post}, authenticator, answered)
         self._encode = msgspec.json.Encoder().encode
+        self._log = answer_log
+        self._ids = PredictionIds()
         self._batches = MicroBatches()
         self._threads = anyio.CapacityLimiter(settings.batch_threads)
         self._num_in_threads = 0
@@ -80,20 +88,19 @@ class PredictEndpoint:
         if not self._authenticator.admits_at_once(scope):
             reply(self)
             return
-        finish = partial(self._finish, reply, scope, started)
         try:
             asked = self._read_plain(scope["query_string"])
         except Exception as error:  # noqa: BLE001 it becomes a problem
-            finish(error)
+            reply(self._endpoint.note(self._endpoint.respond_to(error, scope), scope, started))
             return
         if asked is None:
             reply(partial(self._endpoint.answer_admitted, self._get_any, started))
         else:
-            self._batches.ask(*asked, finish)
+            self._batches.ask(*asked, partial(self._finish, reply, scope, started, asked))
 
-    def _finish(self, reply: Reply, scope: Scope, started: float, outcome: Answer | Exception) -> None:
+    def _finish(self, reply: Reply, scope: Scope, started: float, asked: Asked, outcome: Answer | Exception) -> None:
         if isinstance(outcome, Answer):
-            response: Response = self._respond(outcome)
+            response: Response = self._respond(scope, *asked, outcome)
         else:
             response = self._endpoint.respond_to(outcome, scope)
         reply(self._endpoint.note(response, scope, started))
@@ -102,9 +109,9 @@ class PredictEndpoint:
         asked = self._read_plain(scope["query_string"])
         if asked is None:
             return await self._get_any(scope, receive)
-        return self._respond(await self._batches.answer(*asked))
+        return self._respond(scope, *asked, await self._batches.answer(*asked))
 
-    def _read_plain(self, query: bytes) -> tuple[LoadedForecaster, Question] | None:
+    def _read_plain(self, query: bytes) -> Asked | None:
         """The question of a plain query, and the version that answers it; None if the query must be read by pairs."""
         plain = read_plain(query)
         if plain is None:
@@ -125,13 +132,29 @@ class PredictEndpoint:
         row = forecaster.rules.read_query(pairs, faults)
         question = make_question(row, now, options)
         if options.rate:
-            return self._respond(await self._in_thread(forecaster.answer, question))
-        return self._respond(await self._batches.answer(forecaster, question))
+            return self._respond(scope, forecaster, question, await self._in_thread(forecaster.answer, question))
+        return self._respond(scope, forecaster, question, await self._batches.answer(forecaster, question))
 
-    def _respond(self, answer: Answer) -> Response:
+    def _respond(self, scope: Scope, forecaster: LoadedForecaster, question: Question, answer: Answer) -> Response:
         if answer.unseen is not UNSET:
             self._metrics.count_unseen(answer.task, answer.unseen)
-        return EncodedAnswer(self._encode(answer))
+        row = question.row
+        named = self._name(forecaster, (row.numbers, row.categories), question.at, answer, key_name_of(scope))
+        return EncodedAnswer(named)
+
+    def _name(
+        self,
+        forecaster: LoadedForecaster,
+        row: tuple[Sequence[float], Sequence[str]],
+        at: int,
+        answer: Answer,
+        key_name: str | None,
+    ) -> bytes:
+        """The encoded answer with its id, by which it is logged."""
+        prediction_id = self._ids.make(self._now())
+        unnamed = self._encode(answer)[: -len(NO_ID)]
+        self._log.note(forecaster, prediction_id, row, at=at, key_name=key_name, answer=unnamed + b"}")
+        return b'%b,"id":"%b"}' % (unnamed, format_id(prediction_id))
 
     async def _post(self, scope: Scope, receive: Receive) -> Response:
         faults: list[Fault] = []
@@ -140,10 +163,19 @@ class PredictEndpoint:
         body = await RequestBody(scope, receive, self._settings).read()
         now = self._now()
         forecaster = await self._find(task, faults)
-        return EncodedAnswer(await self._in_thread(self._answer_body, forecaster, body, now, options, faults))
+        key_name = key_name_of(scope)
+        answer = partial(self._answer_body, forecaster, body, options, faults, now=now, key_name=key_name)
+        return EncodedAnswer(await self._in_thread(answer))
 
     def _answer_body(
-        self, forecaster: LoadedForecaster, body: bytes, now: int, options: Options, faults: list[Fault]
+        self,
+        forecaster: LoadedForecaster,
+        body: bytes,
+        options: Options,
+        faults: list[Fault],
+        *,
+        now: int,
+        key_name: str | None,
     ) -> bytes:
         questions = forecaster.rules.read_questions(body, self._settings.max_rows, faults)
         if options.rate and len(questions) > MAX_RATE_ROWS:
@@ -151,7 +183,13 @@ class PredictEndpoint:
             raise InvalidInput([Fault("rate", reason)])
         answers = forecaster.answers(questions, now, options)
         self._metrics.count_unseen(forecaster.task.name, (name for one in answers for name in one.unseen or ()))
-        return self._encode(Answers(answers))
+        rows = zip(questions.numbers.tolist(), questions.categories.tolist(), strict=True)
+        moments = questions.moments(now).tolist()
+        named = [
+            self._name(forecaster, row, at, answer, key_name)
+            for row, at, answer in zip(rows, moments, answers, strict=True)
+        ]
+        return b'{"answers":[%b]}' % b",".join(named)
 
     async def _find(self, task: str | None, faults: list[Fault]) -> LoadedForecaster:
         """The version that answers, or soon will. If there is none, `faults` are reported first."""

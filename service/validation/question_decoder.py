@@ -43,6 +43,10 @@ class Questions:
     def __len__(self) -> int:
         return len(self.at)
 
+    def moments(self, now: int) -> NDArray[np.int64]:
+        """The moment of each row `(n,)`: now where it has none."""
+        return np.where(self.has_at, self.at, now)
+
 
 def lay_out_rows(rows: Sequence[Row], at_field: str) -> Questions:
     """Single rows as columns."""

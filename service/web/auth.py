@@ -65,6 +65,8 @@ class Authenticator:
     def admits_at_once(self, scope: Scope) -> bool:
         """Whether `admit` would let a GET pass without waiting, and without counting it against the key's rate.
 
+        Its key is noted, as `admit` notes it.
+
         This holds for a known key without a rate that is for every task, and for every client while there is no key and
         none is needed.
         """
@@ -73,6 +75,7 @@ class Authenticator:
         key = self._api_keys.find(read_token(scope))
         if key is None or key.rate is not None or key.task_ids is not None:
             return False
+        scope.setdefault("state", {})[KEY_NAME] = key.name
         return key.allows(needed_scope(scope["method"], scope["path"]))
 
 
@@ -146,9 +149,15 @@ def read_token(scope: Scope) -> str | None:
     return None
 
 
+def key_name_of(scope: Scope) -> str | None:
+    """The name of the key that a request came with, if one was needed."""
+    found: str | None = scope.get("state", {}).get(KEY_NAME)
+    return found
+
+
 def actor_of(request: Request, given: str | None) -> str:
     """The actor of a request, for the record: the key's name, with the name that the request gives."""
-    key: str | None = request.scope.get("state", {}).get(KEY_NAME)
+    key = key_name_of(request.scope)
     if key is None:
         return given or "admin"
     return key if given is None else f"{given} (key {key})"

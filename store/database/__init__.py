@@ -7,6 +7,7 @@ from store.database.cycle_tables import choices, cycles, error_cells, fit_object
 from store.database.event_tables import erasures, events, imports, rejected_events, row_counts
 from store.database.key_tables import api_keys
 from store.database.metadata import FIRST_MOMENT, LAST_MOMENT, is_readable, metadata
+from store.database.prediction_tables import predictions
 from store.database.task_tables import installation, schemas, task_changes, tasks, touched_tasks
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "is_readable",
     "kept_fits",
     "metadata",
+    "predictions",
     "rejected_events",
     "releases",
     "row_counts",

@@ -15,9 +15,10 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from contracts.boosting import Boosting
 from contracts.clock import Clock
 from contracts.errors import ArtefactRefused
-from contracts.task import Boosting, RegressionLoss, Task, Training
+from contracts.task import RegressionLoss, Task, Training
 from store.events.reading.columns import EventColumns
 from trainer.data.encoder import Encoded, Encoder, encode, fit_encoder, phase
 from trainer.methods.without_network import (

@@ -4,6 +4,7 @@
 poll, so a scrape of the metrics never queries the database. The status of a task is read again for each request.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -147,6 +148,12 @@ def state_of(forecaster: Forecaster | None, task_state: TaskState | None, now: i
     if now <= forecaster.valid_until:
         return "valid"
     return "closed" if task_state is not None and task_state.closing is not None else "expired"
+
+
+def lacks_versions(registries: Mapping[str, RegistryState], forecasters: Mapping[str, Forecaster]) -> bool:
+    """Whether a task with a champion has no version that answers, and another process could have one."""
+    missing = (one for task, one in registries.items() if one.champion and task not in forecasters)
+    return any(not (one.is_refused and forecasters) for one in missing)
 
 
 def seconds_since_release(task_state: TaskState, now: datetime) -> float | None:

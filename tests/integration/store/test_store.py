@@ -59,7 +59,13 @@ def schema(engine: Engine) -> Schema:
 def test_the_migrations_build_exactly_the_described_tables(engine: Engine) -> None:
     with engine.connect() as connection:
         assert is_migrated(connection)
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        context = MigrationContext.configure(connection, opts={"include_name": is_described})
+        assert compare_metadata(context, metadata) == []
+
+
+def is_described(name: str | None, kind: str, _parents: object) -> bool:
+    """Partitions are made as days come, with what their table has."""
+    return kind != "table" or not str(name).startswith("predictions_")
 
 
 def test_processes_that_migrate_together_all_succeed(empty_url: str) -> None:
