@@ -40,7 +40,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     unit that `error_name` says; it is None before `trained_until`, and where only an override allows the moment.
     `unseen` names the category features whose value the version's fit has hardly seen. `weights` has the weight of each
     expert whose answers are averaged; it is empty if the network answers alone. `rate` and `flips_at` come with
-    `rate=True`.
+    `rate=True`. `id` names the answer in the log of predictions; it is empty if an older API sends none.
     """
 
     task: str
@@ -62,6 +62,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     flips_at: datetime | None = None
     unseen: list[str] = []
     weights: dict[str, float] = {}
+    id: str = ""
 
 
 class Answers(msgspec.Struct, frozen=True):

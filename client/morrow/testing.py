@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import msgspec
@@ -112,6 +113,7 @@ def _predict(name: str, task: FakeTask, request: httpx.Request) -> httpx.Respons
             "version": "1",
             "trained_until": _write(task.valid_from),
             "valid_until": _write(task.valid_until),
+            "id": str(uuid4()),
         }
         if isinstance(found, Mapping | str):
             probabilities = (

@@ -1,5 +1,6 @@
 """The answers of /predict: what is encoded, and what the OpenAPI document describes."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
@@ -29,9 +30,6 @@ _WEIGHTS = (
 )
 
 _ID = "names this answer, in `/predictions/{id}`; ids sort by the time of the answer"
-
-# How an encoded answer ends before it gets its id.
-NO_ID = b',"id":""}'
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -65,3 +63,12 @@ class Answers(msgspec.Struct, frozen=True, gc=False):
     """The answers to POST /predict, in the order of its rows."""
 
     answers: list[Answer]
+
+
+# How an encoded answer ends before it gets its id.
+NO_ID = b',"id":""}'
+
+
+def join_answers(encoded: Iterable[bytes]) -> bytes:
+    """The encoded `Answers` of these encoded answers."""
+    return b'{"answers":[%b]}' % b",".join(encoded)

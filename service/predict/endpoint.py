@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from contracts.errors import Fault, InvalidInput, MorrowError
 from service.errors import Malformed, Overloaded
-from service.models.answer import NO_ID, Answer
+from service.models.answer import NO_ID, Answer, join_answers
 from service.models.follower import Follower
 from service.models.forecaster import LoadedForecaster, Question, make_question
 from service.predict.answer_log import AnswerLog
@@ -189,7 +189,7 @@ class PredictEndpoint:
             self._name(forecaster, row, at, answer, key_name)
             for row, at, answer in zip(rows, moments, answers, strict=True)
         ]
-        return b'{"answers":[%b]}' % b",".join(named)
+        return join_answers(named)
 
     async def _find(self, task: str | None, faults: list[Fault]) -> LoadedForecaster:
         """The version that answers, or soon will. If there is none, `faults` are reported first."""

@@ -1,5 +1,6 @@
 """A service that has one version and nothing else, and one row to ask it about."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -37,6 +38,16 @@ async def ask(client: httpx.AsyncClient, at: int, **given: Any) -> httpx.Respons
 async def ask_many(client: httpx.AsyncClient, moments: list[int], row: Row = ROW, /, **given: Any) -> httpx.Response:
     body = {"features": row, "at": [format_moment(at) for at in moments]}
     return await client.post("/predict", params=given, json=body)
+
+
+def unnamed(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer without its id, by which two equal answers differ."""
+    return {name: value for name, value in answer.items() if name != "id"}
+
+
+def without_ids(content: bytes) -> bytes:
+    """Answers whose ids are blank."""
+    return re.sub(rb'"id":"[0-9a-f]{8}-[0-9a-f-]{27}"', b'"id":""', content)
 
 
 def quantiles(age: int, *values: float, num_rows: int = 1000) -> AgeQuantiles:

@@ -36,7 +36,7 @@ async def ask_many(client: httpx.AsyncClient, *rows: dict[str, Any]) -> list[dic
 
 
 async def await_rows(engine: Engine, count: int) -> list[Any]:
-    """The rows of the log, once there are so many; in the order of their ids."""
+    """The rows of the log, once there are `count`, in the order of their ids."""
     with anyio.fail_after(10):
         while len(rows := read_rows(engine)) < count:
             await anyio.sleep(0.02)

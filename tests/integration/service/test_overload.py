@@ -1,6 +1,7 @@
 """More batches at once than threads may answer: a bounded number waits, others are refused, and room is made again."""
 
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import anyio
@@ -8,7 +9,7 @@ import httpx
 import pytest
 
 from contracts.clock import format_moment
-from service.models.answer import Answer, Answers
+from service.models.answer import join_answers
 from service.settings import MAX_WAITING_PER_THREAD
 from tests.integration.artefacts import CUTOFF, place_version
 from tests.integration.service_app import DEAD_DATABASE, service_settings, serving
@@ -23,11 +24,11 @@ def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """No batch is answered until it is set, or ten seconds have passed."""
     event = threading.Event()
 
-    def answer_late(rows: list[Answer]) -> Answers:
+    def answer_late(encoded: Iterable[bytes]) -> bytes:
         event.wait(timeout=10)
-        return Answers(rows)
+        return join_answers(encoded)
 
-    monkeypatch.setattr("service.predict.endpoint.Answers", answer_late)
+    monkeypatch.setattr("service.predict.endpoint.join_answers", answer_late)
     return event
 
 

@@ -201,7 +201,7 @@ def test_two_processes_may_make_the_same_day(engine: Engine, schema: Schema) -> 
 
 
 def test_partitions_change_while_rows_are_written(engine: Engine, schema: Schema) -> None:
-    """Days come and go beside a writer: every row is stored once, and nobody meets a deadlock."""
+    """Days come and go while a writer stores rows: every row is stored once, and nobody meets a deadlock."""
     stopping = threading.Event()
     stored: list[Stored] = []
 
