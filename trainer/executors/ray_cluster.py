@@ -13,25 +13,23 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import msgspec
 import structlog
-from sqlalchemy import Engine
 
 from contracts.calibration import Calibration
 from contracts.errors import CycleError
 from contracts.runtime.proxies import exempt_own
-from store.cycles.ledger import Cycle
-from store.units import NewUnit, UnitRow, claim_own, end_unit, give_up_unit, record_units
+from store.units import NewUnit, UnitRow
 from trainer.data.snapshot import Reading
 from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.horizon import HorizonVerdict
 from trainer.evaluation.mixture import Mixture
 from trainer.evaluation.units import KeptFit, OnEpoch, Unit, UnitResult, carry_out
+from trainer.executors.unit_ledger import UnitLedger
 from trainer.network.training_loop import EpochReport
 from trainer.settings import TrainerSettings
 from trainer.sharing.bundles import pack
@@ -42,7 +40,6 @@ log = structlog.get_logger(__name__)
 _MAX_SUBMISSIONS = 5
 _WAIT_SECONDS = 2.0
 _PAUSE_SECONDS = 5.0
-_OWN = timedelta(days=365)
 # The settings that a node is told besides its threads. All others stay here: some hold passwords.
 _TOLD = ("device", "max_members", "encoded_mib", "git_sha")
 # Ray reports no use of it, and starts no cluster of its own if ours is away.
@@ -84,9 +81,8 @@ def fit_remotely(
 class OnRay:
     """Carries out the units of a cycle on the cluster that the settings name."""
 
-    engine: Engine
+    ledger: UnitLedger
     settings: TrainerSettings
-    cycle: Cycle
 
     def run(
         self,
@@ -111,7 +107,7 @@ class OnRay:
                         before_keep()
                         for origin, bundle in returned.bundles.items():
                             store.receive(origin, bundle)
-                        self._end(row, returned.result)
+                        self.ledger.end(row, returned.result)
                         del left[row.digest]
                         for epoch in returned.result.epochs:
                             on_epoch(epoch)
@@ -121,7 +117,7 @@ class OnRay:
                     remedy = "none needed if its head is being replaced; else check MORROW_RAY_ADDRESS"
                     log.warning("ray.away", reason=str(away), num_units=len(left), remedy=remedy)
                 is_away = True
-                self._give_up(row for row in rows if row.digest in left)
+                self.ledger.give_up(row for row in rows if row.digest in left)
                 time.sleep(_PAUSE_SECONDS)
 
     def _submit(
@@ -157,27 +153,15 @@ class OnRay:
 
     def _record(self, units: Sequence[Unit]) -> None:
         made = [NewUnit(unit.digest, {"origins": unit.origins}) for unit in units]
-        with self.engine.begin() as connection:
-            record_units(connection, self.cycle, made, _now(), place=f"ray {self.settings.ray_address}")
+        self.ledger.record(made, place=f"ray {self.settings.ray_address}")
 
     def _claim(self, left: dict[str, Unit]) -> list[UnitRow]:
         """Claim what is left. Raises CycleError if a unit was submitted too often."""
-        with self.engine.begin() as connection:
-            rows = [claim_own(connection, self.cycle, [digest], _now(), _OWN) for digest in left]
-        claimed = [row for row in rows if row is not None]
+        claimed = [row for digest in left if (row := self.ledger.claim([digest])) is not None]
         assert len(claimed) == len(left), "nobody else claims units of this place"
         if any(row.attempts > _MAX_SUBMISSIONS for row in claimed):
             raise CycleError(f"The Ray cluster has lost a unit {_MAX_SUBMISSIONS} times; see the logs of its nodes.")
         return claimed
-
-    def _give_up(self, rows: Iterator[UnitRow]) -> None:
-        with self.engine.begin() as connection:
-            for row in rows:
-                give_up_unit(connection, row.unit_id, str(row.lease))
-
-    def _end(self, row: UnitRow, result: UnitResult) -> None:
-        with self.engine.begin() as connection:
-            end_unit(connection, row.unit_id, str(row.lease), msgspec.msgpack.encode(result), _now())
 
 
 def count_ray_threads(settings: TrainerSettings) -> int:
@@ -243,7 +227,3 @@ def _translated(ray: ModuleType) -> Iterator[None]:
 
 def _first_line(error: object) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

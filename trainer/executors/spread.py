@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -19,14 +19,14 @@ from sqlalchemy import Engine
 from contracts.clock import from_micros
 from contracts.errors import CycleError
 from contracts.task import Training
-from store.cycles.ledger import Cycle
 from store.tasks.catalog import read_tasks
-from store.units import NewUnit, UnitRow, claim_own, end_unit, find_unit, list_units, record_units, renew_units
+from store.units import NewUnit, UnitRow, end_unit, find_unit, renew_units
 from trainer.data.replica import find_replica
 from trainer.data.snapshot import read
 from trainer.evaluation.fit_store import FitStore, open_fits
 from trainer.evaluation.units import KeptFit, OnEpoch, Unit, UnitResult, carry_out
 from trainer.executors.places import name_place
+from trainer.executors.unit_ledger import UnitLedger
 from trainer.network.training_loop import EpochReport
 from trainer.settings import TrainerSettings
 from trainer.sharing.errors import ObjectStoreAway
@@ -35,8 +35,6 @@ from trainer.sharing.objects import open_objects
 log = structlog.get_logger(__name__)
 
 _PAUSE_SECONDS = 0.3
-# The lease of units in the process of their cycle, which has a lease itself.
-_OWN = timedelta(days=365)
 
 
 class UnitSpec(msgspec.Struct, frozen=True):
@@ -54,9 +52,8 @@ class UnitSpec(msgspec.Struct, frozen=True):
 class Spread:
     """Carries out the units of a cycle in this process and in those that help."""
 
-    engine: Engine
+    ledger: UnitLedger
     settings: TrainerSettings
-    cycle: Cycle
 
     def run(
         self,
@@ -73,27 +70,29 @@ class Spread:
         left = {unit.digest: unit for unit in units}
         self._record(units)
         while left:
-            if (row := self._claim(list(left))) is not None:
+            if (row := self.ledger.claim(list(left))) is not None:
                 unit, epochs = left.pop(row.digest), list[EpochReport]()
                 fits = []
                 for fit in carry_out(unit, store, self.settings, _both(epochs.append, on_epoch), before_keep):
                     fits.append(fit)
                     yield fit
-                self._end(row, UnitResult(tuple(fits), tuple(epochs)))
+                self.ledger.end(row, UnitResult(tuple(fits), tuple(epochs)))
                 continue
-            ended = [row for row in self._list() if row.state == "done" and row.digest in left]
+            ended = [row for row in self.ledger.read() if row.state == "done" and row.digest in left]
             for row in ended:
-                yield from self._take(left.pop(row.digest), row, store, on_epoch)
+                yield from self._take(left.pop(row.digest), row, store, on_epoch, before_keep)
             if not ended:
                 time.sleep(_PAUSE_SECONDS)
 
-    def _take(self, unit: Unit, row: UnitRow, store: FitStore, on_epoch: OnEpoch) -> Iterator[KeptFit]:
+    def _take(
+        self, unit: Unit, row: UnitRow, store: FitStore, on_epoch: OnEpoch, before_keep: Callable[[], None]
+    ) -> Iterator[KeptFit]:
         """The fits that a helper has kept; those that cannot be used are made again here."""
-        result = msgspec.msgpack.decode(row.result or b"", type=UnitResult)
-        if not _holds(unit, store):
+        if row.result is None or not _holds(unit, store):
             log.warning("unit.not_kept", digest=unit.digest, remedy="none needed: its fits are made again")
-            yield from carry_out(unit, store, self.settings, on_epoch)
+            yield from carry_out(unit, store, self.settings, on_epoch, before_keep)
             return
+        result = msgspec.msgpack.decode(row.result, type=UnitResult)
         for epoch in result.epochs:
             on_epoch(epoch)
         yield from result.fits
@@ -104,24 +103,10 @@ class Spread:
         if (objects := open_objects(self.settings)) is not None:
             with suppress(ObjectStoreAway):  # which is logged where it was found
                 store = objects.identity()
-        place = name_place(self.settings, store)
-        with self.engine.begin() as connection:
-            record_units(connection, self.cycle, made, _now(), place=place)
-
-    def _claim(self, digests: Sequence[str]) -> UnitRow | None:
-        with self.engine.begin() as connection:
-            return claim_own(connection, self.cycle, digests, _now(), _OWN)
-
-    def _end(self, row: UnitRow, result: UnitResult) -> None:
-        with self.engine.begin() as connection:
-            end_unit(connection, row.unit_id, str(row.lease), msgspec.msgpack.encode(result), _now())
-
-    def _list(self) -> list[UnitRow]:
-        with self.engine.connect() as connection:
-            return list_units(connection, self.cycle.cycle_id)
+        self.ledger.record(made, place=name_place(self.settings, store))
 
 
-def help_with(engine: Engine, settings: TrainerSettings, unit_id: int, lease: str) -> None:
+def help_with(engine: Engine, settings: TrainerSettings, unit_id: int, lease: str, now: Callable[[], datetime]) -> None:
     """Carry out a unit that this trainer has claimed. Raises CycleError, and LeaseLost if it is another's by now."""
     with engine.connect() as connection:
         row = find_unit(connection, unit_id)
@@ -136,17 +121,18 @@ def help_with(engine: Engine, settings: TrainerSettings, unit_id: int, lease: st
 
     def check_lease() -> None:
         with engine.begin() as connection:
-            if not renew_units(connection, lease, _now(), lease_time):
+            if not renew_units(connection, lease, now(), lease_time):
                 raise CycleError("The lease on the unit is lost.")
 
     epochs: list[EpochReport] = []
     store = open_fits(engine, settings, reading.schema)
     fits = tuple(carry_out(Unit(reading, spec.origins), store, settings, epochs.append, check_lease))
     with engine.begin() as connection:
-        end_unit(connection, unit_id, lease, msgspec.msgpack.encode(UnitResult(fits, tuple(epochs))), _now())
+        end_unit(connection, unit_id, lease, msgspec.msgpack.encode(UnitResult(fits, tuple(epochs))), now())
 
 
 def _describe(unit: Unit) -> UnitSpec:
+    assert unit.verdict is None, "a candidate's unit is carried out by its cycle"
     reading = unit.reading
     schema = reading.schema
     training = schema.task.training.model_dump(mode="json")
@@ -168,7 +154,3 @@ def _both(first: OnEpoch, second: OnEpoch) -> OnEpoch:
         second(epoch)
 
     return follow
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -138,7 +138,7 @@ def _retrain(
     # The run begins here, so that a missing device fails in it.
     run.flush_if_due()
     device = choose_device(own_settings(settings))
-    executor = open_executor(engine, settings, attempt.cycle)
+    executor = open_executor(engine, settings, attempt.cycle, now)
     log_start(run, schema.task, device, count_threads(settings))
 
     attempt.begin("read")

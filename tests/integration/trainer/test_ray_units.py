@@ -33,6 +33,7 @@ from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.horizon import horizon_rule, judge_horizon
 from trainer.evaluation.units import InThisProcess, Unit, cut_units
 from trainer.executors.ray_cluster import OnRay, disconnect
+from trainer.executors.unit_ledger import UnitLedger
 from trainer.tracking.registry import Registry
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'morrow[ray]'")
@@ -102,7 +103,7 @@ def test_units_on_ray_leave_the_bytes_that_they_leave_here(engine: Engine, clust
     calibration = Calibration(1.25, [])
     units.append(Unit(reading, (cycle.cutoff,), judge_horizon([], horizon_rule(schema.task)), calibration))
     kept = []
-    for home, executor in (("ray", OnRay(engine, given, cycle)), ("here", InThisProcess(given))):
+    for home, executor in (("ray", OnRay(UnitLedger(engine, cycle, now), given)), ("here", InThisProcess(given))):
         store = FitStore(tmp_path / home, schema.task)
         fits = list(executor.run(units, store, lambda _epoch: None))
         assert sorted(fit.origin for fit in fits) == [cutoff_after(k) for k in (9, 10, 11, 12, NUM_WINDOWS)]

@@ -236,7 +236,7 @@ def _help(engine: Engine, job: HelpCycle, settings: TrainerSettings) -> bool:
 
     with structlog.contextvars.bound_contextvars(task=job.task, unit_id=job.unit_id):
         try:
-            help_with(engine, settings, job.unit_id, job.lease)
+            help_with(engine, settings, job.unit_id, job.lease, lambda: datetime.now(UTC))
         except MorrowError as error:
             if isinstance(error, Unavailable):
                 raise
