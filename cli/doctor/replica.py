@@ -46,7 +46,7 @@ def examine_replica(settings: TrainerSettings) -> Iterator[Finding]:
         yield fail(
             _SUBJECT, lag.trouble, f"name a standby of the primary in {SETTING}; until then fits read the primary"
         )
-    elif not lag.is_none and lag.num_bytes > _MUCH:
+    elif lag.timeline != lag.expected_timeline or lag.num_bytes > _MUCH:
         yield warn(_SUBJECT, str(lag), "find out what delays the replica: fits wait for it, then read the primary")
     else:
         yield ok(_SUBJECT, f"a standby of the database, {max(0, lag.num_bytes):,} bytes behind")

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 SETTING = "MORROW_READ_DATABASE_URL"
 _PAUSE_SECONDS = 0.05
-
+_NAME_A_STANDBY = f"name a standby of the primary in {SETTING}"
 
 # Rows may be visible whose commit is not written to the log yet (`synchronous_commit = off`), so the position is the
 # end of the filled log. The first eight digits of a log file's name are its timeline.
@@ -123,14 +123,15 @@ class Replica:
                 with connection.begin():
                     if (lag := Lag.of(connection, position)).server != server:
                         raise ReplicaUnusable(f"{SETTING} leads to several servers", "name a single standby in it")
-                    assert lag.is_none
+                    if not lag.is_none:  # it was promoted, or follows another server by now
+                        raise ReplicaUnusable(str(lag), _NAME_A_STANDBY)
                     log.info("read.replica", waited_seconds=round(time.monotonic() - began, 1))
                     yield connection
         finally:
             engine.dispose()
 
     def _await(self, connection: Connection, position: Position) -> object:
-        """The server that has replayed the position."""
+        """The server that has replayed the position. Raises ReplicaUnusable if it does not in time, or never will."""
         deadline = time.monotonic() + self.wait_seconds
         while True:
             with connection.begin():
@@ -138,7 +139,7 @@ class Replica:
             if lag.is_none:
                 return lag.server
             if lag.trouble is not None:
-                raise ReplicaUnusable(str(lag), f"name a standby of the primary in {SETTING}")
+                raise ReplicaUnusable(str(lag), _NAME_A_STANDBY)
             if time.monotonic() > deadline:
                 raise ReplicaUnusable(
                     f"{lag} after {self.wait_seconds:g} s",
@@ -157,9 +158,7 @@ def read_rows(primary: Engine, replica: Replica | None, work: Callable[[Connecti
     """The result of `work` in one snapshot of all that the primary holds now, read from the replica if there is one."""
     if replica is not None:
         try:
-            with primary.connect() as connection:
-                position = Position.of(connection)
-            with replica.snapshot(position) as connection:
+            with replica.snapshot(_locate(primary)) as connection:
                 return work(connection)
         except ReplicaUnusable as error:
             log.warning("read.primary", reason=str(error), remedy=error.remedy)
@@ -170,6 +169,18 @@ def read_rows(primary: Engine, replica: Replica | None, work: Callable[[Connecti
             log.warning("read.primary", reason=reason, remedy=f"correct {SETTING}: morrow doctor")
     with primary.connect().execution_options(isolation_level="REPEATABLE READ") as connection, connection.begin():
         return work(connection)
+
+
+def _locate(primary: Engine) -> Position:
+    """What the primary holds now. Raises ReplicaUnusable if it does not say, as some managed servers do not."""
+    try:
+        with primary.connect() as connection:
+            return Position.of(connection)
+    except DBAPIError as error:
+        if name_outage(error) is not None:
+            raise
+        reason = f"the primary does not say how far its log is ({str(error.orig).splitlines()[0]})"
+        raise ReplicaUnusable(reason, f"unset {SETTING}, or let the role call pg_control_system()") from error
 
 
 def _explain(error: Exception, replica: Replica) -> str | None:

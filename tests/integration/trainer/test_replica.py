@@ -1,12 +1,13 @@
 """Rows of fits are read from a standby that has replayed all that the primary held, and else from the primary."""
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, make_url, text
+from sqlalchemy import Connection, Engine, event, make_url, text
 from sqlalchemy.exc import DBAPIError
 from structlog.testing import capture_logs
 
@@ -152,6 +153,57 @@ def test_cycles_backtests_and_rivals_read_the_replica(
         backtest(primary, schema, cutoff_after(6), settings=settings(tmp_path, **replicated), now=now, report=report)
         read_for_rivals(primary, schema, now(), Replica(standby.url, 30))
     assert [line["event"] for line in logs if line["event"].startswith("read.")] == ["read.replica"] * 3
+
+
+def test_a_primary_that_does_not_say_how_far_its_log_is_is_read_itself(
+    primary: Engine, standby: Server, schema: Schema
+) -> None:
+    """As servers do that only imitate PostgreSQL: here a function in front of the server's own refuses."""
+    with primary.begin() as connection:
+        connection.execute(text("CREATE SCHEMA managed"))
+        connection.execute(
+            text("""
+                CREATE FUNCTION managed.pg_current_wal_insert_lsn() RETURNS pg_lsn LANGUAGE plpgsql
+                AS $$ BEGIN RAISE feature_not_supported USING MESSAGE = 'no log here'; END $$
+            """)
+        )
+    options = {"options": "-csearch_path=managed,pg_catalog,public"}
+    managed = make_engine(primary.url.update_query_dict(options).render_as_string(hide_password=False))
+    try:
+        assert_primary_is_read(
+            managed, schema, standby.url, "the primary does not say how far its log is (no log here)"
+        )
+    finally:
+        managed.dispose()
+
+
+def test_a_standby_that_is_promoted_while_a_read_begins_is_not_read(tmp_path: Path) -> None:
+    """Without time to wait, the second transaction is the one that would be read."""
+    with primary_and_standby(tmp_path) as (first, second):
+        migrate(first.url)
+        engine = make_engine(first.url)
+        schema = define(engine, drifting_task(), 1)
+        num_begun = 0
+
+        def promote(connection: Connection) -> None:
+            nonlocal num_begun
+            is_at_standby = connection.engine.url.port == second.port
+            num_begun += is_at_standby
+            if is_at_standby and num_begun == 2:
+                second.run("SELECT pg_promote()")
+
+        event.listen(Engine, "begin", promote)
+        try:
+            deadline = time.monotonic() + 60
+            while num_begun < 2 and time.monotonic() < deadline:
+                num_begun = 0
+                reading, (line,) = read_logged(engine, schema, Replica(second.url, 0))
+        finally:
+            event.remove(Engine, "begin", promote)
+            engine.dispose()
+        assert (num_begun, line["event"], len(reading.events)) == (2, "read.primary", NUM_ROWS)
+        assert "is no standby" in line["reason"]
+        assert "MORROW_READ_DATABASE_URL" in line["remedy"]
 
 
 def test_a_promoted_standby_with_a_past_of_its_own_is_not_read(primary: Engine, tmp_path: Path) -> None:
