@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from cli.file_rows.bookmarks import load_bookmark, save_bookmark
 from cli.file_rows.reasons import Reason
-from contracts.errors import Unavailable
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -49,20 +49,10 @@ def name_bookmark(file: Path, folder: Path) -> Path:
 
 def read_bookmark(path: Path, source: Source) -> Bookmark:
     """The bookmark of an earlier import of the same source, else one at the beginning."""
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=Bookmark)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return Bookmark(source)
-    return found if found.source == source else Bookmark(source)
+    found = load_bookmark(path, Bookmark)
+    return found if found is not None and found.source == source else Bookmark(source)
 
 
 def write_bookmark(path: Path, bookmark: Bookmark) -> None:
     """Replace the bookmark in one step. Raises Unavailable if the folder cannot be written to."""
-    new = path.with_name(path.name + ".new")
-    try:
-        new.write_bytes(msgspec.json.encode(bookmark))
-        new.replace(path)
-    except OSError as error:
-        raise Unavailable(
-            f"{path.parent} cannot be written to ({error.strerror}): choose another folder with --folder."
-        ) from error
+    save_bookmark(path, bookmark, option="--folder")

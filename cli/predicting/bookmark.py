@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 
+from cli.file_rows.bookmarks import load_bookmark, save_bookmark
 from cli.file_rows.reasons import Reason
-from contracts.errors import Unavailable
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -46,18 +46,12 @@ def name_bookmark(answers: Path) -> Path:
 
 def read_bookmark(path: Path, asked: Asked) -> Bookmark:
     """The bookmark of an earlier command that asked the same, else one at the beginning."""
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=Bookmark)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    found = load_bookmark(path, Bookmark)
+    if found is None or found.asked != asked or asked.digest is None:
         return Bookmark(asked)
-    return found if found.asked == asked and asked.digest is not None else Bookmark(asked)
+    return found
 
 
 def write_bookmark(path: Path, bookmark: Bookmark) -> None:
     """Replace the bookmark in one step. Raises Unavailable if the folder cannot be written to."""
-    new = path.with_name(f"{path.name}.new")
-    try:
-        new.write_bytes(msgspec.json.encode(bookmark))
-        new.replace(path)
-    except OSError as error:
-        raise Unavailable(f"{path.parent} cannot be written to: {error.strerror}.") from error
+    save_bookmark(path, bookmark, option="--out")
