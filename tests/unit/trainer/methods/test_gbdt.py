@@ -8,7 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from contracts.errors import ArtefactRefused
-from contracts.task import Boosting, Task
+from contracts.boosting import Boosting
+from contracts.task import Task
 from store.events.reading.columns import EventColumns
 from tests.unit.tiny_events import HOUR, rows, task
 from trainer.methods.gbdt import BOOSTER_FILE, Gbdt, answer_gbdt, bound, fit_gbdt, keep_gbdt, read_gbdt, thin
