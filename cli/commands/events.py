@@ -88,7 +88,9 @@ def import_events(
     from cli.importing.importer import import_events as import_file
     from cli.importing.importer import try_import
     from cli.importing.outcome import describe_imported, print_imported
+    from cli.reading.options import name_options_of_rejects
     from cli.reading.sources import folder_of
+    from service.advice.import_options import spell_import
 
     options = make_options(
         columns=columns,
@@ -110,7 +112,10 @@ def import_events(
     if as_json:
         print_json(describe_imported(imported))
     else:
-        print_imported(task, imported, dry_run=dry_run)
+        again = None
+        if imported.rejects is not None:
+            again = spell_import(task, name_options_of_rejects(options, imported.rejects), str(imported.rejects))
+        print_imported(task, imported, dry_run=dry_run, again=again)
         if not dry_run:
             _print_row_warnings(url, task, imported.import_id)
     if imported.counts["rejected"] or imported.counts["conflicts"]:

@@ -67,6 +67,8 @@ def predict(
     """
     from cli.predicting.outcome import describe_predicted, print_predicted
     from cli.predicting.predictor import predict_file
+    from cli.reading.options import name_options_of_rejects
+    from service.advice.import_options import spell_predict
 
     if out.exists() and not replace:
         raise InvalidInput([Fault("--out", f"{out} exists: choose another name, or add --replace")])
@@ -90,6 +92,12 @@ def predict(
     if as_json:
         print_json(describe_predicted(predicted))
     else:
-        print_predicted(predicted)
+        again = None
+        if predicted.rejects is not None:
+            out_again = out.with_name(f"{out.stem}.again{out.suffix}")
+            named = name_options_of_rejects(options, predicted.rejects)
+            more = ([] if at is None else ["--at", at]) + ([] if coverage is None else ["--coverage", f"{coverage:g}"])
+            again = spell_predict(task, named, str(predicted.rejects), str(out_again), more)
+        print_predicted(predicted, again)
     if predicted.num_answered < predicted.num_rows:
         raise typer.Exit(SOME_REFUSED)

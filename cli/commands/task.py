@@ -28,7 +28,10 @@ from contracts.errors import Fault, InvalidInput
 from contracts.shown import say_count
 
 if TYPE_CHECKING:
+    from cli.file_rows.formats import Format
+    from cli.inferring.guess import Said
     from cli.inferring.infer import Inferred
+    from cli.reading.options import Options
     from contracts.task import Kind
 
 app = typer.Typer(no_args_is_help=True, help="Define tasks, show their state, pause, archive, rename and delete them.")
@@ -126,7 +129,7 @@ def infer_task(
     """Write a first task file for a CSV or Parquet file, with a comment for each guess.
 
     It guesses the moments, the label, the kind of each feature, what may be missing, and a window that holds enough
-    rows. Nothing is sent. Look through the file, then run the two commands that this one prints.
+    rows. Nothing is sent. Look through the file, then run the commands that this one prints.
     """
     from datetime import UTC, datetime
 
@@ -163,24 +166,42 @@ def infer_task(
             }
         )
     else:
-        _print_inferred(path, inferred)
+        _print_inferred(path, inferred, _spell_again(file, format, name, said, out, options))
     if not inferred.has_valid_rows:
         raise typer.Exit(1)
 
 
-def _print_inferred(path: Path, inferred: "Inferred") -> None:
-    """What the file holds, and the commands that come next."""
+def _spell_again(
+    file: Path, format: "Format | None", name: str | None, said: "Said", out: Path | None, options: "Options"
+) -> str:
+    """The command that infers the same once more, to which options can be added."""
+    from cli.reading.options import name_options
+    from service.advice.import_options import list_words, path_word, spell
+
+    given = {"--name": name, "--at": said.at, "--label": said.label, "--window": said.window, "--out": out}
+    words = [word for option, value in given.items() if value is not None for word in (option, str(value))]
+    words += [word for column, kind in said.kinds for word in ("--kind", f"{column}={kind}")]
+    words += list_words(name_options(options, format))
+    return spell(["morrow", "task", "infer", path_word(str(file)), "--force", *words])
+
+
+def _print_inferred(path: Path, inferred: "Inferred", again: str) -> None:
+    """What the file holds, and the commands that come next; `again` infers it once more."""
+    from service.advice.import_options import path_word, spell
+
     typer.echo(f"{path} holds the task {inferred.name}: {inferred.summary}.")
     for note in inferred.notes:
         typer.echo(note)
     if not inferred.has_valid_rows:
         typer.echo(
             "No row is valid, so an import would store nothing: run infer again with --force and other options, "
-            "such as --kind."
+            f"such as --kind:\n  {again} --kind COLUMN=KIND"
         )
         return
-    typer.echo("To change a guess, run infer again with --force and an option, such as --label COLUMN.")
-    typer.echo(f"Look through it, then run:\n  morrow task apply {path}\n  {inferred.import_command}")
+    option = "--kind COLUMN=KIND" if "--label" in again else "--label COLUMN"
+    typer.echo(f"To change a guess, run infer again with --force and an option, such as {option}:\n  {again} {option}")
+    commands = [spell(["morrow", "task", "apply", path_word(str(path))]), inferred.import_command]
+    typer.echo("Look through it, then run:\n  " + "\n  ".join([*commands, f"morrow cycle {inferred.name}"]))
 
 
 def _split_kind(given: str) -> tuple[str, "Kind"]:

@@ -30,11 +30,12 @@ from cli.file_rows.rejects import append_rejects, cut_rejects, keep_edited, name
 from cli.file_rows.rows import Row, encode_row
 from cli.importing.bookmark import Bookmark, Source, describe_source, name_bookmark, read_bookmark, write_bookmark
 from cli.importing.earlier import MAX_SOURCE, are_stored, explain_conflicts, find_earlier, take_conflicts
-from cli.reading.options import Options
+from cli.reading.options import Options, name_options
 from cli.reading.sources import is_pipe, name_of
 from contracts.errors import MorrowError
 from contracts.shown import say_count
 from contracts.task import Task
+from service.advice.import_options import ImportOptions, can_be_kept
 
 NUM_CONNECTIONS = 3
 # First rows of a file, some of which show whether its content is stored under the same ids.
@@ -104,7 +105,7 @@ def import_events(
             _leave(progress.console, mark, place)
             raise earlier.refuse()
         if mark.import_id is None:
-            mark = _begin(api, task_name, file, mark, digest)
+            mark = _begin(api, task_name, file, mark, digest, name_options(options, format))
         if (kept := keep_edited(rejects)) is not None:
             mark = msgspec.structs.replace(mark, rejects_bytes=0)
             notes.append(kept)
@@ -256,9 +257,13 @@ def _is_open(api: httpx.Client, task: str, mark: Bookmark) -> bool:
     )
 
 
-def _begin(api: httpx.Client, task: str, file: Path, mark: Bookmark, digest: str | None) -> Bookmark:
+def _begin(
+    api: httpx.Client, task: str, file: Path, mark: Bookmark, digest: str | None, options: ImportOptions
+) -> Bookmark:
     """The bookmark with a new import."""
-    given = {"source": name_of(file)[:MAX_SOURCE]} | ({} if digest is None else {"digest": digest})
+    given: dict[str, Any] = {"source": name_of(file)[:MAX_SOURCE]} | ({} if digest is None else {"digest": digest})
+    if can_be_kept(options):
+        given["options"] = msgspec.to_builtins(options)
     begun = ask(api, "POST", f"/tasks/{task}/imports", json=given)
     return msgspec.structs.replace(mark, import_id=begun["id"], began_at=begun["at"])
 

@@ -35,8 +35,11 @@ def describe_imported(imported: Imported) -> dict[str, object]:
     }
 
 
-def print_imported(task: str, imported: Imported, *, dry_run: bool) -> None:
-    """Print what became of the rows, the reasons of refused ones, and how to go on."""
+def print_imported(task: str, imported: Imported, *, dry_run: bool, again: str | None = None) -> None:
+    """Print what became of the rows, the reasons of refused ones, and how to go on.
+
+    `again` is the command that imports the file of refused rows, once it is corrected.
+    """
     console = Console(highlight=False, soft_wrap=True)
     if dry_run:
         for note in imported.notes:
@@ -60,7 +63,8 @@ def print_imported(task: str, imported: Imported, *, dry_run: bool) -> None:
         console.print(f"… and {len(imported.reasons) - NUM_REASONS_SHOWN} other reasons.", style="red")
     if imported.rejects is not None:
         console.print(
-            f"The refused rows are in {imported.rejects}, with the reasons{_remedy(task, imported)}.", markup=False
+            f"The refused rows are in {imported.rejects}, with the reasons{_remedy(task, imported, again)}.",
+            markup=False,
         )
     if imported.import_id is not None and imported.counts["created"]:
         console.print(f"Import {imported.import_id}. If it was a mistake: {_retract(task, imported)}", markup=False)
@@ -83,7 +87,7 @@ def _retract(task: str, imported: Imported) -> str:
     return f"morrow events retract {task} --import {imported.import_id}"
 
 
-def _remedy(task: str, imported: Imported) -> str:
+def _remedy(task: str, imported: Imported, command: str | None) -> str:
     """How the refused rows can be stored: by an option, or by a correction of the file that holds them."""
     reasons = [one for one in imported.reasons if one.reason != CONFLICT]
     ways = []
@@ -96,7 +100,7 @@ def _remedy(task: str, imported: Imported) -> str:
         else:
             ways.append(f"retract what is stored (morrow events history {task}), as ids may change, and {again}")
     if any(not one.names_option for one in reasons):
-        ways.append("correct that file and import it too")
+        ways.append(f"correct that file and {'import it too' if command is None else f'run: {command}'}")
     return f": {', or '.join(ways)}" if ways else ""
 
 

@@ -13,12 +13,13 @@ from cli.file_rows.opened_file import open_rows
 from cli.file_rows.reasons import Reason, add_reasons, find_refused_rows
 from cli.inferring.guess import Said, guess_task
 from cli.inferring.profile import MAX_ROWS, read_profile
-from cli.inferring.task_file import spell_command, write_task_file
-from cli.reading.options import Options
+from cli.inferring.task_file import write_task_file
+from cli.reading.options import Options, name_options
 from cli.reading.sources import is_pipe, name_of
 from contracts.shown import say_count
 from contracts.spec_values import suggest_name
 from contracts.task import Task
+from service.advice.import_options import spell_import
 
 _NUM_REASONS_SHOWN = 5
 
@@ -48,7 +49,7 @@ def infer(
     profile = read_profile(file, format, options)
     named = name or suggest_name(_stem(file)).lower()
     guessed = guess_task(profile, named, said=said, options=options, now=now)
-    command = spell_command(named, file, format, guessed.options)
+    command = spell_import(named, name_options(guessed.options, format), str(file))
     text = write_task_file(guessed, profile, file, command)
     task = Task.model_validate(tomllib.loads(text))
     kind = f"classification into {len(guessed.classes)} classes" if guessed.classes else task.target.kind

@@ -2,14 +2,11 @@
 
 import json
 import re
-import shlex
 from pathlib import Path
 
-from cli.file_rows.formats import Format
 from cli.inferring.guess import Guessed
 from cli.inferring.kinds import Judged
 from cli.inferring.profile import Profile
-from cli.reading.options import Options
 from contracts.shown import say_count
 from contracts.spec_values import suggest_name
 
@@ -63,47 +60,6 @@ def write_task_file(guessed: Guessed, profile: Profile, file: Path, import_comma
             for one in guessed.left_out
         ]
     return "\n".join(lines) + "\n"
-
-
-def spell_command(task: str, file: Path, format: Format | None, options: Options) -> str:
-    """The command that imports the file with these options."""
-    path = str(file)
-    words = ["morrow", "events", "import", task, f"./{path}" if path.startswith("-") and path != "-" else path]
-    for name, column in options.columns:
-        words += ["--map", f"{name}={column}"]
-    if options.timezone is not None:
-        words += ["--timezone", options.timezone]
-    if options.day_first is not None and options.at_format is None:
-        words.append("--dayfirst" if options.day_first else "--monthfirst")
-    given = {
-        "--format": format,
-        "--at-format": options.at_format,
-        "--missing": ",".join(sorted(options.missing)) or None,
-        "--decimal": options.decimal,
-        "--id-from": ",".join(options.id_from) or None,
-        "--separator": options.separator,
-        "--quote": options.quote,
-        "--encoding": options.encoding,
-    }
-    for option, value in given.items():
-        if value is not None:
-            words.append(f"{option}={value}" if value.startswith("-") else option)
-            words += [] if value.startswith("-") else [value]
-    for name in options.dropped:
-        words += ["--drop", name]
-    return " ".join(map(_quote, words))
-
-
-def _quote(word: str) -> str:
-    """A word for a shell, in one line of text: control characters and bytes that are no text as bash escapes them."""
-    if not _UNPRINTABLE.search(word):
-        return shlex.quote(word)
-    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
-    return f"$'{_UNPRINTABLE.sub(lambda found: _escape(found[0]), escaped)}'"
-
-
-def _escape(character: str) -> str:
-    return "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
 
 
 def _describe_rows(guessed: Guessed, profile: Profile) -> str:

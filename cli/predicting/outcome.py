@@ -29,8 +29,8 @@ def describe_predicted(predicted: Predicted) -> dict[str, object]:
     }
 
 
-def print_predicted(predicted: Predicted) -> None:
-    """Print the same for people."""
+def print_predicted(predicted: Predicted, again: str | None = None) -> None:
+    """Print the same for people; `again` is the command that asks about the refused rows once more."""
     console = Console(highlight=False, soft_wrap=True)
     answered, refused = predicted.num_answered, predicted.num_rows - predicted.num_answered
     by = f" by version {' and '.join(predicted.versions)}" if predicted.versions else ""
@@ -56,3 +56,5 @@ def print_predicted(predicted: Predicted) -> None:
     console.print(f"The answers are in {predicted.answers}.", markup=False)
     if predicted.rejects is not None:
         console.print(f"The refused rows are in {predicted.rejects}, with the reasons.", markup=False)
+        if again is not None:
+            console.print(f"Put them right, or wait for a newer version, and ask again: {again}", markup=False)

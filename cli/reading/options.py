@@ -1,9 +1,11 @@
 """What a person says about a file. Everything that is left out is found in the file, and said."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from contracts.errors import Fault, InvalidInput
+from service.advice.import_options import ImportOptions
 
 Decimal = Literal["point", "comma"]
 
@@ -33,6 +35,29 @@ class Options:
 
 
 DEFAULTS = Options()
+
+
+def name_options(options: Options, format: Literal["csv", "ndjson", "parquet"] | None) -> ImportOptions:
+    """The same as the record of an import keeps them, and as commands are spelled from."""
+    return ImportOptions(
+        format=format,
+        encoding=options.encoding,
+        separator=options.separator,
+        quote=options.quote,
+        columns=dict(options.columns),
+        id_from=options.id_from,
+        dropped=options.dropped,
+        missing=tuple(sorted(options.missing)),
+        timezone=options.timezone,
+        day_first=options.day_first,
+        at_format=options.at_format,
+        decimal=options.decimal,
+    )
+
+
+def name_options_of_rejects(options: Options, rejects: Path) -> ImportOptions:
+    """The options for a file of refused rows: those of the file that it came from, or none for NDJSON."""
+    return name_options(options, None) if rejects.suffix == ".csv" else ImportOptions()
 
 
 def split_mapping(given: str) -> tuple[str, str]:

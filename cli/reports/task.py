@@ -139,6 +139,8 @@ def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
     override = status["override"]
     bound = promised if override is None else f"by override of {override['actor']}; {promised} was validated"
     yield "Valid", f"until {champion['valid_until']}, {bound}"
+    if (commands := status.get("commands")) is not None:
+        yield "Ask", f"{commands['predict']}"
 
 
 def _is_said(advice: str, step: dict[str, Any]) -> bool:

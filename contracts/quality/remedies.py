@@ -47,12 +47,19 @@ def suggest(age: JudgedAge, tolerance: float | None, max_error: float | None) ->
     return None
 
 
-def advise_model(task: Task, skill: Skill, hints: Sequence[str] = (), num_known: int | None = None) -> Skill:
+def advise_model(
+    task: Task,
+    skill: Skill,
+    hints: Sequence[str] = (),
+    num_known: int | None = None,
+    import_command: str | None = None,
+) -> Skill:
     """The skill of a task's model with advice if it is poor: first these hints, then what is the likeliest to help.
 
     `num_known` is the number of windows that the model knows, if a model answers: no more of the past can be scored.
+    `import_command` imports another file; None if its options are not known.
     """
-    return replace(skill, advice=(*hints, *_list_remedies(task, skill, num_known)) if skill.is_poor else ())
+    return replace(skill, advice=(*hints, *_list_remedies(task, skill, num_known, import_command)) if skill.is_poor else ())
 
 
 def split_advice(advice: str) -> tuple[str, str | None]:
@@ -66,19 +73,20 @@ def _set(task: Task, value: str) -> str:
     return f"set {value} in the task's file{_THEN_RUN}morrow task apply FILE.toml && morrow cycle {task.name}"
 
 
-def _list_remedies(task: Task, skill: Skill, num_known: int | None) -> list[str]:
+def _list_remedies(task: Task, skill: Skill, num_known: int | None, import_command: str | None) -> list[str]:
     training, said = task.training, []
+    import_file = import_command or f"morrow events import {task.name} FILE"
     if skill.is_uncertain:
         only = f"only {count_windows(skill.num_windows)} {'is' if skill.num_windows == 1 else 'are'} scored"
         if num_known is not None and num_known <= skill.num_windows + 1:  # the oldest has no model before it
             said.append(
-                f"{only}, and the stored past holds no more: wait for the next windows, or import earlier "
-                f"events with the options of the last import{_THEN_RUN}morrow events import {task.name} FILE && "
+                f"{only}, and the stored past holds no more: wait for the next windows, or import earlier events"
+                f"{'' if import_command else ' with the options of the last import'}{_THEN_RUN}{import_file} && "
                 f"morrow cycle {task.name} --again"
             )
         else:
             said.append(
-                f"{only}: score more of the past, after morrow events import {task.name} FILE if too little of it is "
+                f"{only}: score more of the past, after {import_file} if too little of it is "
                 f"stored{_THEN_RUN}morrow backtest {task.name} --origins 26"
             )
     if (better := skill.better) is not None:

@@ -291,6 +291,13 @@ class LiveError(Struct, frozen=True, kw_only=True):
     is_complete: Annotated[bool, Meta(description="whether all labels of the window were due")]
 
 
+class FileCommands(Struct, frozen=True):
+    """Commands that read a file for the task, with the options of its newest import as far as they are known."""
+
+    import_events: str
+    predict: str
+
+
 class TaskStatus(TaskOverview, frozen=True, kw_only=True):
     """Everything that is known of a task."""
 
@@ -303,6 +310,7 @@ class TaskStatus(TaskOverview, frozen=True, kw_only=True):
     next_step: Annotated[NextStep, Meta(description="the one thing to do next")]
     warnings: Annotated[list[str], Meta(description="about the task, the version that answers and the newest rows")]
     doubts: Annotated[list[str], Meta(description="those of the warnings that say why labels may be wrong")]
+    commands: FileCommands
 
 
 class Liveness(Struct, frozen=True):

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from service.advice.import_options import ImportOptions
 from service.validation.json_types import Count, Moment
 from store.events import erasures
 
@@ -48,6 +49,7 @@ class Import(Struct, frozen=True, kw_only=True):
     actor: str
     source: Annotated[str, Meta(description="the file, or whatever the sender calls it")]
     digest: Annotated[str | None, Meta(description="a digest of the file's content, if the sender gave one")]
+    options: Annotated[ImportOptions | None, Meta(description="how the file was read, if the sender said so")]
     retracted_at: Moment | None
     retraction_actor: str | None
     retraction_reason: str | None

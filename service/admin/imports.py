@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query
 from msgspec.structs import asdict
@@ -13,6 +13,8 @@ from starlette.responses import Response
 
 from contracts.clock import format_moment, to_micros
 from service.admin import answers, event_answers
+from service.admin.given_options import json_import_options
+from service.advice.last_import import read_options
 from service.advice.row_warnings import RowWarnings, read_row_warnings
 from service.advice.task_warnings import warn_of_import
 from service.database import Store
@@ -56,15 +58,27 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
         """Rows that are then sent to `/events` with `import=` and its id can be retracted together.
 
         A `digest` of the content lets senders recognise it in the list of imports, if they have sent it before.
+        `options` say how the file was read. Next steps of the task repeat them in commands.
         """
-        rules: dict[str, Rule] = {"source": json_reason, "actor": json_actor, "digest": json_actor}
+        rules: dict[str, Rule] = {
+            "source": json_reason,
+            "actor": json_actor,
+            "digest": json_actor,
+            "options": json_import_options,
+        }
         given = read_fields(await read_body(request, settings), rules, required=("source",))
         actor, now = actor_of(request, given.get("actor")), datetime.now(UTC)
 
         def begin(connection: Connection) -> Import:
             task_id = find_live_task(connection, name).task_id
             return add_import(
-                connection, task_id, actor=actor, source=given["source"], now=now, digest=given.get("digest")
+                connection,
+                task_id,
+                actor=actor,
+                source=given["source"],
+                now=now,
+                digest=given.get("digest"),
+                options=given.get("options"),
             )
 
         return answers.respond(describe_import(await store.run(begin, [name])), 201)
@@ -87,7 +101,7 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
             rows = list_imports(connection, task_id)
             if not counted:
                 return event_answers.Imports(
-                    [event_answers.ListedImport(**asdict(describe_import(row))) for row in rows]
+                    [event_answers.ListedImport(**_fields(row)) for row in rows]
                 )
             counts = count_imports(connection, task_id, [row.import_id for row in rows])
             return event_answers.Imports([_describe_counted(row, *counts.get(row.import_id, (0, 0))) for row in rows])
@@ -152,6 +166,7 @@ def describe_import(found: Import) -> event_answers.Import:
         actor=found.actor,
         source=found.source,
         digest=found.digest,
+        options=read_options(found),
         retracted_at=None if found.retracted_at is None else format_moment(to_micros(found.retracted_at)),
         retraction_actor=found.retraction_actor,
         retraction_reason=found.retraction_reason,
@@ -159,9 +174,13 @@ def describe_import(found: Import) -> event_answers.Import:
     )
 
 
+def _fields(found: Import) -> dict[str, Any]:
+    return asdict(describe_import(found))
+
+
 def _describe_counted(found: Import, num_events: int, num_corrected: int) -> event_answers.ListedImport:
     return event_answers.ListedImport(
-        **asdict(describe_import(found)), num_events=num_events, num_corrected=num_corrected
+        **_fields(found), num_events=num_events, num_corrected=num_corrected
     )
 
 
@@ -169,7 +188,7 @@ def _describe_content(
     found: Import, left: ImportedEvents, rows: RowWarnings, ahead: Sequence[str] = ()
 ) -> event_answers.ImportContent:
     return event_answers.ImportContent(
-        **asdict(describe_import(found)),
+        **_fields(found),
         num_events=left.num_events,
         num_corrected=left.num_corrected,
         versions=list(left.versions),

@@ -31,6 +31,7 @@ from service.admin.status import (
 )
 from service.advice.advice import advise
 from service.advice.label_doubts import LabelDoubts, read_doubts
+from service.advice.last_import import LastImport, read_last_import
 from service.advice.next_step import find_situation
 from service.advice.row_states import RowState
 from service.advice.row_warnings import RowWarnings, read_row_warnings, warn_of_classes
@@ -76,6 +77,7 @@ class StoredStatus:
     cycles: Sequence[Cycle]
     rows: RowWarnings
     doubts: LabelDoubts
+    last_import: LastImport | None
     faults: Sequence[str]
 
 
@@ -213,6 +215,7 @@ def _add_status(
             now=now,
             cycle_limit=cycle_limit,
             doubts=found.doubts,
+            last_import=found.last_import,
         )
         advice = advise(situation, found.rows)
         overview = describe_task(
@@ -229,6 +232,7 @@ def _add_status(
                 next_cycle=next_cycle(schema.task, to_micros(now)) if schema.lifecycle == "active" else None,
                 next_step=advice.next_step,
                 doubts=advice.doubts,
+                commands=answers.FileCommands(situation.files.events, situation.files.questions),
                 warnings=[*found.faults, *warn_of_renaming(schema), *advice.warnings],
             ),
             etag=etag_of(schema.revision),
@@ -379,5 +383,6 @@ def read_status(connection: Connection, name: str, forecaster: Forecaster | None
         cycles=cycles.rows,
         rows=read_row_warnings(connection, schema, now),
         doubts=read_doubts(connection, schema, forecaster, task_state),
+        last_import=read_last_import(connection, schema.task_id),
         faults=list(dict.fromkeys(filter(None, (*faults, None if faults else cycles.fault, cells)))),
     )

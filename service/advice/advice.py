@@ -33,7 +33,7 @@ class Advice:
 
 def advise(found: Situation, rows: RowWarnings) -> Advice:
     """Everything that is advised in this situation. Likely mistakes of rows come first if the model is poor."""
-    skill = None if found.skill is None else advise_model(found.task, found.skill, rows.mistakes, found.num_known)
+    skill = _advise_model(found, rows)
     warnings = warn(
         found.task,
         found.forecaster,
@@ -63,3 +63,9 @@ def advise(found: Situation, rows: RowWarnings) -> Advice:
         skill=skill,
         next_step=find_next_step(replace(found, skill=skill)),
     )
+
+
+def _advise_model(found: Situation, rows: RowWarnings) -> Skill | None:
+    if found.skill is None:
+        return None
+    return advise_model(found.task, found.skill, rows.mistakes, found.num_known, found.files.events)

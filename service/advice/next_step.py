@@ -13,6 +13,7 @@ from contracts.quality.remedies import split_advice
 from contracts.quality.skill import FEW_WINDOWS, Skill
 from contracts.task import Task
 from service.advice.label_doubts import NO_DOUBTS, LabelDoubts, find_far_error, say_far_error
+from service.advice.last_import import FileCommands, LastImport, spell_commands
 from service.models.forecaster import Forecaster
 from service.models.task_states.task_state import (
     ENDINGS,
@@ -31,7 +32,6 @@ from store.cycles.requests import find_gate
 from store.tasks.catalog import Schema
 from store.tasks.changes import Lifecycle
 
-_AS_BEFORE = "For an import, use the options of the last one, such as --map or --timezone."
 Action = Literal["retrain", "rollback", "override", "release-held"]
 
 
@@ -61,6 +61,7 @@ class Situation:
     cycle_limit: timedelta
     lifecycle: Lifecycle = "active"
     doubts: LabelDoubts = NO_DOUBTS
+    last_import: LastImport | None = None
 
     @property
     def at(self) -> int:
@@ -87,6 +88,11 @@ class Situation:
         return span // manifest.window
 
     @property
+    def files(self) -> FileCommands:
+        """The commands that read files, with the options of the newest import."""
+        return spell_commands(self.task.name, self.last_import)
+
+    @property
     def retrain(self) -> str:
         """The command that retrains."""
         return f"morrow cycle {self.task.name}"
@@ -103,6 +109,7 @@ def find_situation(
     now: datetime,
     cycle_limit: timedelta,
     doubts: LabelDoubts,
+    last_import: LastImport | None,
 ) -> Situation:
     """The situation of a task with these newest cycles."""
     return Situation(
@@ -116,6 +123,7 @@ def find_situation(
         cycle_limit=cycle_limit,
         lifecycle=schema.lifecycle,
         doubts=doubts,
+        last_import=last_import,
     )
 
 
@@ -174,17 +182,20 @@ def _load(found: Situation) -> NextStep | None:
 def _send_events(found: Situation) -> NextStep | None:
     if found.forecaster is not None or found.task_state.newest is not None:
         return None
-    return NextStep("Send labelled events of the past.", f"morrow events import {found.task.name} FILE")
+    return NextStep("Send labelled events of the past.", found.files.events)
 
 
 def _replace_events(found: Situation) -> NextStep | None:
     if found.forecaster is None or found.task_state.newest is not None:
         return None
-    text = (
-        "Send labelled events, then retrain: none is stored, and this version knows only events that are gone. "
-        f"{_AS_BEFORE}"
-    )
-    return NextStep(text, f"morrow events import {found.task.name} FILE && {found.retrain} --again")
+    text = "Send labelled events, then retrain: none is stored, and this version knows only events that are gone."
+    return _import(found, text, f" && {found.retrain} --again")
+
+
+def _import(found: Situation, text: str, then: str = "") -> NextStep:
+    """The step that imports another file, with what must be known of the options."""
+    files = found.files
+    return NextStep(f"{text} {files.remark}".strip(), f"{files.events}{then}")
 
 
 def _forget_withdrawn(found: Situation) -> NextStep | None:
@@ -218,9 +229,7 @@ def _send_more_events(found: Situation) -> NextStep | None:
     if found.forecaster is not None or not missing:
         return None
     needs = f"{count_windows(missing)} with events {'is' if missing == 1 else 'are'} still needed"
-    return NextStep(
-        f"Send events of earlier windows: {needs}. {_AS_BEFORE}", f"morrow events import {found.task.name} FILE"
-    )
+    return _import(found, f"Send events of earlier windows: {needs}.")
 
 
 def _make_first_version(found: Situation) -> NextStep | None:
@@ -242,8 +251,7 @@ def _retrain(found: Situation) -> NextStep | None:
     if found.state == "closed":
         return NextStep("Retrain on the labels that closed the horizon.", found.retrain, "retrain")
     if found.state == "expired" and knows_all_events(found.task, found.task_state, found.now):
-        text = f"Send newer events: this version knows all events so far, and its validity has ended. {_AS_BEFORE}"
-        return NextStep(text, f"morrow events import {found.task.name} FILE")
+        return _import(found, "Send newer events: this version knows all events so far, and its validity has ended.")
     if found.state == "expired":
         return NextStep("Retrain: the validity of this version has ended.", found.retrain, "retrain")
     return None

@@ -19,6 +19,7 @@ from contracts.spec_values import MAX_TEXT
 from contracts.task import Task
 from contracts.verdict import COUNTED_WINDOWS
 from service.advice.label_doubts import LabelDoubts, read_doubts
+from service.advice.last_import import LastImport, read_last_import
 from service.advice.row_warnings import RowWarnings, read_row_warnings
 from service.metrics import NO_ROUTE, Metrics
 from service.models.forecaster import Forecaster
@@ -76,6 +77,7 @@ class Board:
     marks: Sequence[Mark]
     faults: Sequence[str]
     doubts: LabelDoubts
+    last_import: LastImport | None
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,7 @@ def read_board(
         marks=marks,
         faults=list(dict.fromkeys(filter(None, (*tables, *faults)))),
         doubts=read_doubts(connection, schema, forecaster, task_state),
+        last_import=read_last_import(connection, schema.task_id),
     )
 
 

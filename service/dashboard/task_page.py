@@ -145,6 +145,7 @@ def _advise(known: Known, board: Board) -> Advice:
         now=known.now,
         cycle_limit=known.cycle_limit,
         doubts=board.doubts,
+        last_import=board.last_import,
     )
     return advise(situation, board.rows)
 

@@ -15,6 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from contracts.spec_values import IDENTIFIER, Spec
 from contracts.task import Task
 from service.openapi.json_schema import MOMENT, REF, Shape, closed, many, nullable, ref, text
+from service.admin.given_options import MAX_NAMED
 from service.web.fields import MAX_ACTOR, MAX_IDS, MAX_REASON
 
 _NUMBER: Shape = {"type": "number"}
@@ -54,12 +55,33 @@ _HELD_CYCLE = {
 }
 
 
-_ABSENT: Shape = {"type": "null"}
-
-
 def _or_null(optional: Shape) -> Shape:
     """In a small body, null is as good as absent."""
     return {name: nullable(shape) for name, shape in optional.items()}
+
+
+_TEXTS: Shape = many(text(), maxItems=MAX_NAMED)
+_IMPORT_OPTIONS: Shape = closed(
+    {},
+    _or_null(
+        {
+            "format": {"type": "string", "enum": ["csv", "ndjson", "parquet"]},
+            **{name: text() for name in ("encoding", "separator", "quote", "timezone", "at_format")},
+            "columns": {
+                "type": "object",
+                "propertyNames": text(),
+                "additionalProperties": text(),
+                "maxProperties": MAX_NAMED,
+            },
+            "id_from": _TEXTS,
+            "dropped": _TEXTS,
+            "missing": _TEXTS,
+            "day_first": {"type": "boolean"},
+            "decimal": {"type": "string", "enum": ["point", "comma"]},
+        }
+    ),
+) | {"description": "how the file was read; what is left out was found in the file"}
+_ABSENT: Shape = {"type": "null"}
 
 
 _BODIES: dict[str, Shape] = {
@@ -78,7 +100,8 @@ _BODIES: dict[str, Shape] = {
     "CycleOverride": closed({"cycle": _HELD_CYCLE, **_REASON}, _or_null(_ACTOR)),
     "ImportRequest": closed(
         {"source": text(MAX_REASON, description="the file, or another name for people")},
-        _or_null({**_ACTOR, "digest": text(MAX_ACTOR, description="a digest of the file's content")}),
+        _or_null({**_ACTOR, "digest": text(MAX_ACTOR, description="a digest of the file's content")})
+        | {"options": nullable(_IMPORT_OPTIONS)},
     ),
     "RetractionRequest": closed(_REASON, _or_null(_ACTOR)),
     "ChangeRequest": closed({}, _or_null({**_REASON, **_ACTOR})),

@@ -68,6 +68,7 @@ imports = Table(
     *_acts(),
     Column("source", Text, nullable=False),
     Column("digest", Text),
+    Column("options", JSONB(none_as_null=True)),
     Column("retracted_at", moment_type),
     Column("retraction_actor", Text),
     Column("retraction_reason", Text),

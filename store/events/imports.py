@@ -4,9 +4,10 @@ A retraction leaves tombstones under ids that no event can have, so that the sam
 the difference from an erasure, which bars them. Events that were corrected since, or erased, stay as they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, text, update
 
@@ -27,7 +28,8 @@ _MAX_SEARCHED = 50_000
 class Import:
     """One import: who sent what when, and who retracted how many of its events when and why.
 
-    `retracted_at` is when the last of them went. `digest` is one of the content of its file, if its sender gave one.
+    `retracted_at` is when the last of them went. `digest` is one of the content of its file, and `options` say how it
+    was read, if its sender gave them.
     """
 
     import_id: int
@@ -39,6 +41,7 @@ class Import:
     retraction_actor: str | None
     retraction_reason: str | None
     num_retracted: int
+    options: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,18 @@ class Retraction:
 
 
 def add_import(
-    connection: Connection, task_id: int, *, actor: str, source: str, now: datetime, digest: str | None = None
+    connection: Connection,
+    task_id: int,
+    *,
+    actor: str,
+    source: str,
+    now: datetime,
+    digest: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Import:
     """Begin an import."""
-    values = {"task_id": task_id, "at": now, "actor": actor, "source": source, "digest": digest}
+    given = None if options is None else dict(options)
+    values = {"task_id": task_id, "at": now, "actor": actor, "source": source, "digest": digest, "options": given}
     return Import(*connection.execute(insert(imports).values(values).returning(*_COLUMNS)).one())
 
 
@@ -83,6 +94,17 @@ def list_imports(connection: Connection, task_id: int, limit: int = 1000) -> lis
         select(*_COLUMNS).where(imports.c.task_id == task_id).order_by(imports.c.id.desc()).limit(limit)
     )
     return [Import(*row) for row in rows]
+
+
+def find_last_import(connection: Connection, task_id: int) -> Import | None:
+    """The newest import that is not retracted; if all are, the newest of those; None if there is none."""
+    row = connection.execute(
+        select(*_COLUMNS)
+        .where(imports.c.task_id == task_id)
+        .order_by(imports.c.retracted_at.is_not(None), imports.c.id.desc())
+        .limit(1)
+    ).one_or_none()
+    return None if row is None else Import(*row)
 
 
 def find_import(connection: Connection, task_id: int, import_id: int) -> Import:
@@ -187,6 +209,7 @@ _COLUMNS = (
     imports.c.retraction_actor,
     imports.c.retraction_reason,
     imports.c.num_retracted,
+    imports.c.options,
 )
 
 # Ids of tombstones begin with a control character, which no id of an event can hold.
