@@ -32,6 +32,11 @@ def spell_truth(value: T) -> T | str:
     return (TRUE_TEXT if value else FALSE_TEXT) if isinstance(value, bool) else value
 
 
+def spell_code(value: T) -> T | str:
+    """The text of a boolean or a whole number, which is how a category holds it; any other value unchanged."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else spell_truth(value)
+
+
 def respell_truths(known: Collection[str]) -> dict[str, str]:
     """Spellings of true and false that are not known, each with the only known spelling of the same."""
     found: dict[str, str] = {}

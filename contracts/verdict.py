@@ -82,7 +82,8 @@ class Comparison(msgspec.Struct, frozen=True):
 class MatrixFigures(msgspec.Struct, frozen=True):
     """The error matrix's figures of a candidate: horizon in windows, the guard's thresholds, ages and rivals.
 
-    A horizon cannot be judged before `missing_windows` more windows are complete.
+    A horizon cannot be judged before `missing_windows` more windows are complete. `aside` are the starts of windows that
+    count nowhere here: their errors were odd, and no later window has confirmed them.
     """
 
     cutoff: datetime | None = None
@@ -96,6 +97,7 @@ class MatrixFigures(msgspec.Struct, frozen=True):
     min_pairs: int | None = None
     max_error: float | None = None
     ages: tuple[AgeFigures, ...] = ()
+    aside: tuple[datetime, ...] = ()
 
 
 class Verdict(msgspec.Struct, frozen=True):

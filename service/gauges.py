@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from contracts.verdict import LimitCheck
 from service.models.follower import Follower
 from service.server.worker_heartbeats import ServedVersion, WorkerHeartbeats
 
@@ -62,6 +63,9 @@ class StateGauges(Collector):
             "morrow_realised_error", "Mean error of the version on the window of that age", labels=["task", "age"]
         )
         closed = GaugeMetricFamily("morrow_horizon_closed", "1 while a realised error closes it", labels=["task"])
+        excess = GaugeMetricFamily(
+            "morrow_closing_error_ratio", "The error that closes a horizon, as a multiple of its limit", labels=["task"]
+        )
         for task, forecaster in self._follower.forecasters.items():
             for age in forecaster.manifest.ages:
                 expected.add_metric([task, str(age.age)], age.mean)
@@ -70,7 +74,10 @@ class StateGauges(Collector):
                 for found in task_state.realised:
                     realised.add_metric([task, str(found.age)], found.error)
                 closed.add_metric([task], task_state.closing is not None)
-        return expected, realised, closed
+                check = None if task_state.closing is None else task_state.closing.verdict
+                if isinstance(check, LimitCheck) and check.threshold > 0:
+                    excess.add_metric([task], check.value / check.threshold)
+        return expected, realised, closed, excess
 
     def _cycles(self) -> Iterable[GaugeMetricFamily]:
         since = GaugeMetricFamily(

@@ -36,11 +36,15 @@ class MatrixPart:
 
 @dataclass(frozen=True)
 class SharedErrors:
-    """Mean errors of another method and of ours on the cells that all methods have: one set for all of them."""
+    """Mean errors of another method and of ours on the cells that all methods have: one set for all of them.
+
+    `spread` is the standard deviation of the difference of a window; None for one window.
+    """
 
     num_windows: int
     error: float
     ours: float
+    spread: float | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class PairedErrors:
     leave the others too few. `recent` holds the newest windows, oldest first, each with our error. `num_newest_cells`
     are those of the newest windows that rivals are scored on; `was_scored_lately` says whether a cell was scored within
     the last hour. `num_stale_cells` of the newest windows do not count: one of the two methods was scored there on
-    other rows. If no other cell is left, `num_windows` is 0.
+    other rows. If no other cell is left, `num_windows` is 0. `spread` is the standard deviation of a window's difference.
     """
 
     method: str
@@ -65,6 +69,7 @@ class PairedErrors:
     num_newest_cells: int
     was_scored_lately: bool
     num_stale_cells: int = 0
+    spread: float | None = None
 
 
 def read_paired_errors(
@@ -104,10 +109,11 @@ def read_paired_errors(
         num_new,
         late,
         stale,
+        spread,
     ) in rows:
         recent = tuple((to_micros(window), own) for window, own in zip(windows, errors, strict=True))[::-1]
         shared = SharedErrors(num_shared, *both) if num_shared else None
-        pair = PairedErrors(method, num_windows, error, ours, shared, recent, num, num_new, late, stale)
+        pair = PairedErrors(method, num_windows, error, ours, shared, recent, num, num_new, late, stale, spread)
         found.setdefault(task_id, []).append(pair)
     return found
 
@@ -218,11 +224,11 @@ _READ = text("""
         ) AS marked GROUP BY task_id, method, "window"
     )
     SELECT task_id, method, count("window"), coalesce(avg(error), 0), coalesce(avg(own_error), 0),
-        count(shared_error), avg(shared_error), avg(shared_own),
+        count(shared_error), avg(shared_error), avg(shared_own), stddev_samp(shared_own - shared_error),
         (array_agg("window" ORDER BY "window" DESC))[1 : least(:num_recent, count("window"))],
         (array_agg(own_error ORDER BY "window" DESC))[1 : least(:num_recent, count("window"))],
         CAST(coalesce(sum(pair.num_cells), 0) AS int), CAST(coalesce(sum(num_newest_cells), 0) AS int),
         greatest(max(pair.scored_at), max(stale.scored_at)) > now() - interval '1 hour',
-        coalesce(max(stale.num_cells), 0)
+        coalesce(max(stale.num_cells), 0), stddev_samp(own_error - error)
     FROM pair FULL JOIN stale USING (task_id, method) GROUP BY task_id, method ORDER BY task_id, method
 """)

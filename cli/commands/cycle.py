@@ -88,7 +88,7 @@ def describe_end(cycle: dict[str, Any], task: str = "TASK") -> list[str]:
 
     If an age is not valid, the last two lines say what may help.
     """
-    from contracts.quality.remedies import suggest
+    from contracts.quality.remedies import say_aside, suggest
     from contracts.verdict import decode_verdict
 
     lines = [f"Cycle as of {cycle['cutoff']}: {cycle['state']}" + _outcome(cycle)]
@@ -98,6 +98,8 @@ def describe_end(cycle: dict[str, Any], task: str = "TASK") -> list[str]:
             for age in matrix.ages
             if age.mean is not None
         ]
+        if matrix.aside:
+            lines.append(f"  {say_aside(matrix.aside)}: the expected error leaves them out; check their labels.")
         broken = next((age for age in matrix.ages if age.reason), None)
         if broken is not None and (remedy := suggest(broken, matrix.tolerance, matrix.max_error)) is not None:
             lines.append(f"  {remedy}. Then: morrow cycle {task} --again")

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from contracts.clock import count_windows
+from contracts.quality.methods import explain_methods, explain_weights
 from contracts.quality.remedies import split_advice
 from contracts.quality.skill import Skill, describe_skill
 from service.web.html import four_figures, shorten_moment
@@ -93,6 +94,8 @@ def print_task(name: str, status: dict[str, Any]) -> None:
         console.print(f"{heading:<10}{text}", markup=False, highlight=False)
     if status["skill"] is not None:
         console.print(skill_table(status))
+        for method, meaning in explain_methods(["model", *(one["method"] for one in status["skill"]["compared"])]):
+            console.print(f"  {method}: {meaning}", markup=False, highlight=False)
     if status["live_errors"]:
         console.print(errors_table(status))
     next_cycle = status["next_cycle"]
@@ -135,9 +138,13 @@ def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
         return
     yield "Champion", f"version {champion['version']}, trained until {champion['trained_until']}"
     yield "Training", f"{champion['batch_size']:,} rows at a time"
+    if (weights := explain_weights(champion.get("weights") or {})) is not None:
+        yield "Answers", weights.removeprefix("answers ")
     promised = f"a horizon of {count_windows(champion['horizon'])}"
     override = status["override"]
     bound = promised if override is None else f"by override of {override['actor']}; {promised} was validated"
+    if closed is not None and override is None:
+        bound = f"where an error above its limit has closed the horizon; {promised} was promised at the release"
     yield "Valid", f"until {champion['valid_until']}, {bound}"
     if (commands := status.get("commands")) is not None:
         yield "Ask", f"{commands['predict']}"

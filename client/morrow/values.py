@@ -17,6 +17,8 @@ from morrow.errors import NaiveMoment
 
 Row = Mapping[str, Any]
 
+# Up to here, a float holds every whole number.
+_EXACT = 2**53
 # The types of pandas' NA and NaT and of NumPy's masked values, by name.
 _MISSING = {"NAType", "NaTType", "MaskedConstant"}
 
@@ -43,7 +45,10 @@ def plain(value: Any) -> Any:
         number = float(value)
         if math.isinf(number):
             raise TypeError("is infinite")
-        return None if math.isnan(number) else number
+        if math.isnan(number):
+            return None
+        # A frame turns whole numbers into 18.0 if one is missing: a category is then `18` all the same.
+        return int(number) if number.is_integer() and abs(number) <= _EXACT else number
     if type(value).__name__ in _MISSING:
         return None
     kind = getattr(getattr(value, "dtype", None), "kind", None)

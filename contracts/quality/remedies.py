@@ -5,11 +5,12 @@ Each remedy names a command, or a key of the task's file with a value.
 
 import math
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Protocol, get_args
 
 from msgspec.structs import replace
 
-from contracts.clock import count_windows
+from contracts.clock import count_windows, format_moment, to_micros
 from contracts.quality.skill import ComparedError, Skill, compare
 from contracts.task import Method, Task
 
@@ -45,6 +46,16 @@ def suggest(age: JudgedAge, tolerance: float | None, max_error: float | None) ->
     if max_error is not None and age.mean > max_error:
         return f"guard.max_error = {math.ceil(100 * age.mean) / 100:g} in the task file would allow age {age.age}"
     return None
+
+
+def say_aside(aside: Sequence[datetime]) -> str:
+    """Which windows a release left out, and why."""
+    first, last = (format_moment(to_micros(moment)) for moment in (min(aside), max(aside)))
+    them, their = (f"of {first}", "its") if len(aside) == 1 else (f"from {first} to {last}", "their")
+    return (
+        f"{count_windows(len(aside))} {them} {'was' if len(aside) == 1 else 'were'} set aside, because {their} errors "
+        "are far above the usual and no later window confirms them"
+    )
 
 
 def advise_model(

@@ -4,7 +4,9 @@ A skill score is the share of another method's error that ours saves, `1 − our
 equal, 100 for a perfect model, below zero if the other method is better. Both errors are means over the same windows.
 """
 
+import math
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -28,6 +30,15 @@ class ComparedError(Struct, frozen=True, kw_only=True):
     error: Annotated[float, Meta(description="its mean error")]
     ours: Annotated[float, Meta(description="our mean error on these windows")]
     skill: Annotated[float | None, Meta(description="share of its error that ours saves, percent; null if it has none")]
+    margin: Annotated[
+        float | None,
+        Meta(description="half the width of the 80 % interval of the skill, by its spread over the windows, in percent"),
+    ] = None
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the sign of the skill is hardly by chance; True if nothing says how it varies."""
+        return self.margin is None or self.skill is None or abs(self.skill) > self.margin
 
     @property
     def gain(self) -> float:
@@ -83,11 +94,29 @@ class Skill(Struct, frozen=True, kw_only=True):
 
     @property
     def better(self) -> ComparedError | None:
-        """The best rival, if it is better than the model; none by a few windows while others are still to come."""
+        """The best rival, if it is better than the model by more than chance explains.
+
+        None is better by a few windows while others are still to come.
+        """
         best = self.best_rival
+        if best is not None and not best.is_clear:
+            return None
         if best is not None and best.num_windows < _FEWEST_SHARED and (self.pending or self.rescored):
             return None
         return best if best is not None and is_gain(best.ours - best.error, best.ours) else None
+
+
+def find_margin(spread: float | None, num_windows: int, reference: float) -> float | None:
+    """Half the width of the 80 % interval of a skill, in percent of the other method's error.
+
+    `spread` is the standard deviation of the differences of errors over the windows. The quantile of Student's t is
+    expanded in the reciprocal of its degrees of freedom (Abramowitz and Stegun, 26.7.5).
+    """
+    if spread is None or num_windows < 2 or not reference > 0:
+        return None
+    z, freedom = NormalDist().inv_cdf(0.9), num_windows - 1
+    t = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    return 100 * t * spread / math.sqrt(num_windows) / reference
 
 
 def score(error: float, reference: float) -> float | None:
@@ -129,7 +158,8 @@ def describe_skill(skill: Skill) -> str:
     few = " only" if skill.is_uncertain else ""
     said = f"{compare(skill.skill)} naive on {count_windows(skill.num_windows)}{few}"
     if (best := skill.best_rival) is not None:
-        said += f"; {compare(best.skill)} {best.method}, the best rival, on {count_windows(best.num_windows)}"
+        so_far = " so far" if skill.pending or skill.rescored else ""
+        said += f"; {compare(best.skill)} {best.method}, the best rival{so_far}, on {count_windows(best.num_windows)}"
     return f"{said}; {describe_pending(skill)}" if skill.pending or skill.rescored else said
 
 

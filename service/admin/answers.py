@@ -138,6 +138,9 @@ class Champion(Struct, frozen=True, kw_only=True):
     batch_size: Annotated[Count, Meta(description="rows of a minibatch of its fit")]
     error_name: str
     errors: list[AgeError]
+    weights: Annotated[
+        dict[str, float], Meta(description="the weight of each expert in the answers; empty if the network is alone")
+    ]
 
 
 class Model(Champion, frozen=True, kw_only=True):

@@ -86,6 +86,7 @@ def describe_champion(forecaster: Forecaster) -> answers.Champion:
         horizon=manifest.horizon,
         batch_size=forecaster.batch_size,
         error_name=manifest.error_name,
+        weights=manifest.weights,
         errors=[
             answers.AgeError(
                 age=age.age,

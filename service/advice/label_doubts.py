@@ -3,20 +3,21 @@
 A model learns wrong labels as well as right ones, so these are checked before anyone retrains or trusts a new version.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import Connection
 
-from contracts.clock import format_moment, to_micros
+from contracts.clock import to_micros
+from contracts.quality.far_errors import is_far
 from contracts.verdict import LimitCheck
 from service.models.forecaster import Forecaster
 from service.models.task_states.task_state import TaskState
 from store.events.imports import find_newest_import
-from store.releases import list_readable_releases
+from store.releases import Release, list_readable_releases
 from store.tasks.catalog import Schema
 
-# An error of as many times its limit is more likely one of the labels than one of the model.
-FAR_ABOVE = 10.0
 # A new version that expects as many times the error of the one before is warned of.
 FAR_WORSE = 3.0
 # Releases that are searched for the version before.
@@ -33,10 +34,14 @@ class FormerPromise:
 
 @dataclass(frozen=True)
 class LabelDoubts:
-    """What was found for one task: the import that brought rows of the closing window, and the version before."""
+    """What was found for one task: the import that brought rows of the closing window, and the version before.
+
+    `aside` are the windows that the release of the version that answers left out, since their errors were odd.
+    """
 
     import_id: int | None = None
     former: FormerPromise | None = None
+    aside: Sequence[datetime] = ()
 
 
 NO_DOUBTS = LabelDoubts()
@@ -45,9 +50,7 @@ NO_DOUBTS = LabelDoubts()
 def find_far_error(task_state: TaskState) -> LimitCheck | None:
     """The check that closed the horizon, if its error is far above its limit."""
     check = None if task_state.closing is None else task_state.closing.verdict
-    if not isinstance(check, LimitCheck) or not check.value >= FAR_ABOVE * check.threshold:
-        return None
-    return check
+    return check if isinstance(check, LimitCheck) and is_far(check) else None
 
 
 def read_doubts(
@@ -60,37 +63,22 @@ def read_doubts(
     if (check := find_far_error(task_state)) is not None:
         first = to_micros(check.window)
         import_id = find_newest_import(connection, schema.task_id, first, first + forecaster.manifest.window)
-    return LabelDoubts(import_id, _find_former(connection, schema, forecaster))
-
-
-def _find_former(connection: Connection, schema: Schema, forecaster: Forecaster) -> FormerPromise | None:
-    """What the version released before the one that answers expected, if both are judged by the same error."""
     rows = list_readable_releases(connection, schema.task_id, actions=("release",), limit=_NUM_RELEASES).rows
-    own = next((row.release_id for row in rows if row.version == forecaster.version), None)
+    own = next((row for row in rows if row.version == forecaster.version), None)
     if own is None:
-        return None
-    former = next((row for row in rows if row.release_id < own), None)
+        return LabelDoubts(import_id)
+    aside = () if own.matrix is None else own.matrix.aside
+    return LabelDoubts(import_id, _find_former(forecaster, own, rows), aside)
+
+
+def _find_former(forecaster: Forecaster, own: Release, rows: Sequence[Release]) -> FormerPromise | None:
+    """What the version released before the one that answers expected, if both are judged by the same error."""
+    former = next((row for row in rows if row.release_id < own.release_id), None)
     matrix = None if former is None else former.matrix
     if former is None or matrix is None or matrix.error_name != forecaster.manifest.error_name or not matrix.ages:
         return None
     error = matrix.ages[0].mean
     return None if error is None else FormerPromise(former.version, error)
-
-
-def say_far_error(task: str, check: LimitCheck, import_id: int | None) -> str:
-    """What to check before a task whose horizon was closed by a far error is retrained."""
-    times = f"{check.value / check.threshold:,.0f} times " if check.threshold > 0 else "far above "
-    wrong = "If they are wrong, send the rows again under the same ids."
-    if import_id is not None:
-        wrong = (
-            f"Import {import_id} brought rows of that window: if they are wrong, run "
-            f"`morrow events retract {task} --import {import_id}`."
-        )
-    return (
-        f"Check the newest labels first: the error {check.value:.4g} on the window of "
-        f"{format_moment(to_micros(check.window))} is {times}its limit {check.threshold:.4g}. {wrong} "
-        f"If they are right, retrain: `morrow cycle {task}`."
-    )
 
 
 def warn_of_jump(task: str, forecaster: Forecaster, former: FormerPromise | None) -> list[str]:

@@ -9,10 +9,11 @@ from msgspec import Meta, Struct
 
 from contracts.clock import count_windows, from_micros, to_micros
 from contracts.cutoffs import newest_cutoff, useful_cutoff
+from contracts.quality.far_errors import say_far_error
 from contracts.quality.remedies import split_advice
 from contracts.quality.skill import FEW_WINDOWS, Skill
 from contracts.task import Task
-from service.advice.label_doubts import NO_DOUBTS, LabelDoubts, find_far_error, say_far_error
+from service.advice.label_doubts import NO_DOUBTS, LabelDoubts, find_far_error
 from service.advice.last_import import FileCommands, LastImport, spell_commands
 from service.models.forecaster import Forecaster
 from service.models.task_states.task_state import (

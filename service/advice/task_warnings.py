@@ -9,6 +9,7 @@ from types import MappingProxyType
 from contracts.clock import count_windows, format_moment, to_micros
 from contracts.errors import Fault, InvalidInput
 from contracts.manifest import AgeError
+from contracts.quality.remedies import say_aside
 from contracts.quality.skill import Skill
 from contracts.shown import say_count
 from contracts.task import Task, Training, is_numeric
@@ -185,11 +186,17 @@ def warn_of_bands(version: str, ages: Sequence[AgeError]) -> list[str]:
 
 
 def warn_of_promise(
-    task: str, version: str, ages: Sequence[AgeError], skill: Skill | None, realised: Sequence[RealisedError]
+    task: str,
+    version: str,
+    ages: Sequence[AgeError],
+    skill: Skill | None,
+    realised: Sequence[RealisedError],
+    aside: Sequence[datetime] = (),
 ) -> list[str]:
     """Warn if the windows of a backtest, or those since the release, contradict the expected error of a version.
 
-    The promise stays as it is, since the guard compares each window with it.
+    The promise stays as it is, since the guard compares each window with it. If the release set windows aside, that is
+    why, and another release would do the same: then the labels are asked about.
     """
     promised = {age.age: age for age in ages}
     if not promised:
@@ -205,6 +212,12 @@ def warn_of_promise(
         found.append(f"{four_figures(error)} on the {count_windows(len(followed))} since the release")
     if not found:
         return []
+    if aside:
+        return [
+            f"version {version} expects an error of {four_figures(expected)} by {count_windows(num_windows)}, and the "
+            f"error is {' and '.join(found)}: {say_aside(aside)}; check the labels of these windows: wrong ones can be "
+            f"retracted (morrow events history {task}), and right ones count once a later window is like them"
+        ]
     return [
         f"the expected error of version {version} is too low: it is {four_figures(expected)} by "
         f"{count_windows(num_windows)}, but the error is {' and '.join(found)}; the next version takes "

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from contracts.clock import to_micros
+from contracts.quality.methods import explain_methods, explain_weights
 from contracts.task import Task
 from contracts.verdict import MatrixFigures
 from service.admin.cycles import describe_cycle
@@ -124,6 +125,8 @@ def describe_health(known: Known, board: Board | None) -> dict[str, Any]:
         "skill": skill,
         "trust": None if board is None else find_trust(forecaster, skill, board.task_state),
         "comparisons": [] if skill is None else skill.compared,
+        "methods": [] if skill is None else explain_methods(["model", *(one.method for one in skill.compared)]),
+        "weights": None if forecaster is None else explain_weights(forecaster.manifest.weights),
         "next_cycle": None if known.task is None or known.lifecycle != "active" else next_cycle(known.task, at),
         "moves": [(move, move.capitalize(), EFFECTS[move]) for move in _MOVES[known.lifecycle]],
         "actions": _list_actions(known),

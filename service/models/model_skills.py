@@ -6,11 +6,11 @@ from statistics import fmean
 from sqlalchemy import Connection
 
 from contracts.quality.remedies import advise_model
-from contracts.quality.skill import ComparedError, Skill, compare_errors, score
+from contracts.quality.skill import ComparedError, Skill, compare_errors, find_margin, score
 from contracts.quality.trust import Trust, judge_trust
 from contracts.verdict import EXTRA_WINDOWS
 from service.models.forecaster import Forecaster
-from service.models.task_states.task_state import TaskState
+from service.models.task_states.task_state import TaskState, say_withdrawn
 from store.error_cells import NAIVE
 from store.paired_errors import MatrixPart, PairedErrors, SharedErrors, read_paired_errors
 from store.tasks.catalog import Schema
@@ -67,7 +67,9 @@ def find_trust(forecaster: Forecaster | None, skill: Skill | None, task_state: T
     followed = [one for one in task_state.realised if one.is_complete and one.age in bands]
     live = _find_live(forecaster, task_state)
     is_closed = forecaster is not None and task_state.closing is not None
-    return judge_trust(skill, [one.error > bands[one.age] for one in followed], is_closed=is_closed, live=live)
+    withdrawn = None if forecaster is None else say_withdrawn(forecaster, task_state)
+    are_above = [one.error > bands[one.age] for one in followed]
+    return judge_trust(skill, are_above, is_closed=is_closed, live=live, withdrawn=withdrawn)
 
 
 def _find_live(forecaster: Forecaster | None, task_state: TaskState) -> tuple[float, float] | None:
@@ -101,6 +103,7 @@ def _compare(method: str, errors: PairedErrors | SharedErrors) -> ComparedError:
         error=errors.error,
         ours=errors.ours,
         skill=score(errors.ours, errors.error),
+        margin=find_margin(errors.spread, errors.num_windows, errors.error),
     )
 
 

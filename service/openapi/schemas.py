@@ -23,7 +23,7 @@ _BOOLEAN: Shape = {"type": "boolean"}
 _FEATURES: Shape = {
     "type": "object",
     "description": "by name: those of the task and no other; a number, a whole number, true or false, or a text, as "
-    "the kind of the feature says; only an optional feature may be left out or null",
+    "the kind of the feature says; a category 18 is the text `18`; only an optional feature may be left out or null",
     "additionalProperties": {"anyOf": [_NUMBER, _BOOLEAN, text(), {"type": "null"}]},
 }
 # A query string has no null: what is missing is left out.

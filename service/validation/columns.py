@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 
 from contracts.spec_values import EXACT_INTEGER
 from contracts.task import Feature, Task, is_numeric
-from contracts.truth import spell_truth
+from contracts.truth import spell_code
 from service.validation.lossless_json import count_character, without_escapes
 from service.validation.timestamps import parse_moments
-from service.validation.values import Number, Text, are_printable
+from service.validation.values import Code, Number, Text, are_printable
 
 # What decoding raises for a body that breaks a rule.
 REFUSALS = (msgspec.MsgspecError, ValueError, RecursionError)
 _Texts = TypeVar("_Texts", bound=Collection[str])
-_BOOLEANS = frozenset({True, False})
+_NO_TEXTS = frozenset({bool, int})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ class FeatureLayout:
         categories: list[Sequence[str]] = []
         for feature, given in zip(self.categories, columns[len(self.numbers) :], strict=True):
             distinct = {*given}
-            column, num_booleans = spell_booleans(given, distinct)
-            num_strings -= num_booleans
+            column, num_codes = spell_codes(given, distinct)
+            num_strings -= num_codes
             present = [text for text in column if isinstance(text, str)] if feature.optional else column
             require_printable([text for text in distinct if isinstance(text, str)])
             num_strings += len(present) - (column.count(UNSET) if feature.optional else 0)
@@ -101,7 +101,7 @@ def _field(name: str, feature: Feature) -> tuple[str, Any] | tuple[str, Any, Any
     if is_numeric(feature.kind):
         kind: Any = bool if feature.kind == "boolean" else Number
         return (name, kind | None, math.nan) if feature.optional else (name, kind)
-    return (name, Text | bool | None | UnsetType, UNSET) if feature.optional else (name, Text | bool)
+    return (name, Text | bool | Code | None | UnsetType, UNSET) if feature.optional else (name, Text | bool | Code)
 
 
 def find_integers(task: Task) -> tuple[int, ...]:
@@ -116,14 +116,14 @@ def require_integers(numbers: NDArray[np.float64]) -> None:
         raise ValueError
 
 
-def spell_booleans(column: Sequence[Any], distinct: AbstractSet[Any]) -> tuple[Sequence[Any], int]:
-    """A column of categories or classes with `true` and `false` as texts, and the number of booleans it had.
+def spell_codes(column: Sequence[Any], distinct: AbstractSet[Any]) -> tuple[Sequence[Any], int]:
+    """A column of categories or classes with booleans and whole numbers as texts, and how many of both it had.
 
     `distinct` are its values, each once.
     """
-    if _BOOLEANS.isdisjoint(distinct):
+    if _NO_TEXTS.isdisjoint(map(type, distinct)):
         return column, 0
-    return [*map(spell_truth, column)], sum(isinstance(value, bool) for value in column)
+    return [*map(spell_code, column)], sum(isinstance(value, int) for value in column)
 
 
 def lay_out_moments(given: Sequence[str | UnsetType | None]) -> tuple[NDArray[np.int64], NDArray[np.bool_], int]:

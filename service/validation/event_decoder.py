@@ -22,7 +22,7 @@ from service.validation.columns import (
     lay_out_moments,
     require_printable,
     require_strings,
-    spell_booleans,
+    spell_codes,
 )
 from service.validation.lossless_json import cut_array
 from service.validation.timestamps import parse_moments
@@ -111,7 +111,7 @@ class EventDecoder:
                 raise ValueError
             return [repr(label + 0.0) for label in given], 0
         distinct = {*given}
-        labels, num_booleans = spell_booleans(given, distinct)
+        labels, num_booleans = spell_codes(given, distinct)
         classes = require_printable({*map(spell_truth, distinct)} if num_booleans else distinct)
         if self.classes is not None and not self.classes.issuperset(classes):
             raise ValueError

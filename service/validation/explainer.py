@@ -83,7 +83,8 @@ class Explainer:
         at = _read_field(json_moment, given, "at", faults)
         self._explain_known_at(given.get("known_at"), at, faults)
         _read_field(self._read_label, given, "label", faults)
-        self._explain_features(given.get("features", JsonObject()), "", faults)
+        if "features" in given:
+            self._explain_features(given["features"], "", faults)
         return _cap(faults)
 
     def explain_questions(self, given: Any) -> list[Fault]:
@@ -95,7 +96,8 @@ class Explainer:
         named = explain_body_names(given, ("features",), "the fields of a body with one row", ("at",))
         faults = self._place_features(named)
         moments = given.get("at")
-        self._explain_features(given.get("features", JsonObject()), "", faults)
+        if "features" in given:
+            self._explain_features(given["features"], "", faults)
         if isinstance(moments, list):
             for place, moment in enumerate(moments):
                 _read(json_moment, moment, AT_OF_MANY.format(place), faults)
@@ -119,7 +121,8 @@ class Explainer:
         faults = self._place_features(named, f"{field}.")
         if given.get("at") is not None:
             _read(json_moment, given["at"], f"{field}.at", faults)
-        self._explain_features(given.get("features", JsonObject()), f"{field}.", faults)
+        if "features" in given:
+            self._explain_features(given["features"], f"{field}.", faults)
         return faults
 
     def _place_features(self, faults: Sequence[Fault], prefix: str = "") -> list[Fault]:

@@ -22,13 +22,15 @@ from service.validation.lossless_json import (
     without_mark,
 )
 from service.validation.query_decoder import QueryDecoder, compile_query_decoder
-from service.validation.question_decoder import QuestionDecoder, Questions, Row, compile_question_decoder
+from service.validation.question_decoder import AT_OF_MANY, QuestionDecoder, Questions, Row, compile_question_decoder
 from store.events.batches import Event, EventBatch
 from store.tasks.task_cache import TaskCache
 
 # Values that a row may hold in addition to its features, on average; a small body may hold more.
 _MORE_VALUES_PER_ROW = 8
 _ALWAYS_READ = 10_000
+_NO_ROW = Fault("rows", "holds no row")
+_NO_MOMENT = Fault("at", "is an empty list: name one moment at least, or leave it out to ask about now")
 # Lines that are decoded together if all of them together hold one that is refused.
 _GROUP = 16
 
@@ -75,7 +77,7 @@ class RowRules:
         _raise_any(found)
         _limit_rows(len(questions), max_rows)
         if not len(questions):
-            raise InvalidInput([Fault("rows", "holds no row")])
+            raise InvalidInput([_NO_MOMENT if questions.at_field == AT_OF_MANY else _NO_ROW])
         return questions
 
     def read_events(self, body: bytes, max_rows: int) -> EventBatch | list[Event | Refusal]:

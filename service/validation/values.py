@@ -23,6 +23,8 @@ Number = (
     Annotated[int, Meta(ge=-EXACT_INTEGER, le=EXACT_INTEGER)]
     | Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 )
+# A whole number that stands for a category: the category is its text.
+Code = Annotated[int, Meta(ge=-EXACT_INTEGER, le=EXACT_INTEGER)]
 # A text by its length; `are_printable` looks at its characters.
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
 
@@ -32,6 +34,7 @@ _WITH_COMMA = re.compile(r"[+-]?[0-9]{1,17},[0-9]{1,17}")
 _EITHER = re.compile(r"[+-]?[1-9][0-9]{0,2}[,][0-9]{3}")
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(?:(?:\.[0-9]{3}){1,5}(,[0-9]{1,17})?|(?:,[0-9]{3}){1,5}(\.[0-9]{1,17})?)")
 _INTEGER = re.compile(r"-?[0-9]+")
+_CODE = re.compile(r"-?(0|[1-9][0-9]*)")
 _PRINTABLE = re.compile(PRINTABLE)
 # How libraries for data frames spell a missing or infinite value.
 _MISSING_OR_INFINITE = MISSING | INFINITE | {"none"}
@@ -127,8 +130,10 @@ def json_boolean(value: object) -> bool:
 
 
 def json_category(value: object) -> str:
-    """A category from a JSON value; true and false are the texts `true` and `false`. Raises ValueError."""
+    """A category from a JSON value: `true` of true, and `18` of the whole number 18. Raises ValueError."""
     if isinstance(value, NumberLiteral) and not is_missing(value):
+        if _CODE.fullmatch(value) and _is_exact(value):
+            return str(int(value))
         raise ValueError(
             f'is a number, not a string: write "{value[:MAX_SHOWN]}" in quotation marks, or change its kind in the '
             "task's file"

@@ -64,8 +64,10 @@ def json_reason(value: object) -> str:
 
 def json_ids(value: object) -> list[str]:
     """Ids of events, each once. Raises ValueError."""
-    if not isinstance(value, list) or not value:
+    if not isinstance(value, list):
         raise ValueError("is not a list of ids")
+    if not value:
+        raise ValueError("is an empty list: name one id at least")
     if len(value) > MAX_IDS:
         raise ValueError(f"holds more than {MAX_IDS} ids")
     return list(dict.fromkeys(json_text(event_id) for event_id in value))

@@ -6,7 +6,7 @@ was fitted on. A held candidate's fit is kept as well, because the matrix needs 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,8 +86,13 @@ def validated_ages(verdict: HorizonVerdict) -> list[AgeError]:
     ]
 
 
-def describe_matrix(task: Task, cutoff: int, verdict: HorizonVerdict, rivals: Sequence[Comparison]) -> MatrixFigures:
-    """What the error matrix says: the horizon, what was asked of it, the figures of ages and rivals."""
+def describe_matrix(
+    task: Task, cutoff: int, verdict: HorizonVerdict, rivals: Sequence[Comparison], aside: Iterable[int] = ()
+) -> MatrixFigures:
+    """What the error matrix says: the horizon, what was asked of it, the figures of ages and rivals.
+
+    `aside` are the windows that were set aside, in microseconds.
+    """
     return MatrixFigures(
         cutoff=from_micros(cutoff),
         recipe=task.recipe,
@@ -100,6 +105,7 @@ def describe_matrix(task: Task, cutoff: int, verdict: HorizonVerdict, rivals: Se
         min_pairs=task.guard.min_pairs,
         max_error=task.guard.max_error,
         ages=tuple(_describe_age(age) for age in verdict.ages),
+        aside=tuple(from_micros(window) for window in sorted(aside)),
     )
 
 

@@ -18,9 +18,11 @@ import structlog
 from sqlalchemy import Connection, Engine
 
 from contracts.clock import format_moment, from_micros, to_micros
+from contracts.quality.far_errors import is_far, say_far_error
 from contracts.task import Task
 from contracts.verdict import LimitCheck, to_json
 from store.error_cells import Mark, read_marks
+from store.events.imports import find_newest_import
 from store.releases import CHAMPION_ACTIONS, Action, Release, list_releases, record_release
 from store.tasks.catalog import lock_task
 from trainer.data.windows import complete_until
@@ -158,7 +160,7 @@ def enforce(engine: Engine, task_id: int, task: Task, now: datetime, *, since: i
     for change in written:
         say = log.warning if change.action == "close" else log.info
         figures = to_json(change.verdict)
-        remedy = f"morrow cycle {task.name}, or morrow override {task.name} --reason TEXT"
+        remedy = _find_remedy(engine, task_id, task, change) if change.action == "close" else ""
         say(
             EVENTS[change.action],
             task=task.name,
@@ -169,6 +171,16 @@ def enforce(engine: Engine, task_id: int, task: Task, now: datetime, *, since: i
             **({"remedy": remedy} if change.action == "close" else {}),
         )
     return True
+
+
+def _find_remedy(engine: Engine, task_id: int, task: Task, change: Change) -> str:
+    """What to do about a closed horizon; an error far above its limit asks for a look at the labels first."""
+    if not isinstance(change.verdict, LimitCheck) or not is_far(change.verdict):
+        return f"morrow cycle {task.name}, or morrow override {task.name} --reason TEXT"
+    first = to_micros(change.verdict.window)
+    with engine.connect() as connection:
+        import_id = find_newest_import(connection, task_id, first, first + task.clock.window)
+    return say_far_error(task.name, change.verdict, import_id)
 
 
 def _find_next(connection: Connection, task_id: int, task: Task, now: datetime, since: int) -> Change | None:

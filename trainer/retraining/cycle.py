@@ -52,6 +52,7 @@ from trainer.evaluation.release_gates import (
     describe_matrix,
 )
 from trainer.evaluation.scoring import answer, score
+from trainer.evaluation.suspect_windows import set_aside
 from trainer.evaluation.units import Executor, Unit
 from trainer.executors.executor import open_executor, own_settings
 from trainer.export.opened_artefact import Artefact, verify_artefact
@@ -195,7 +196,7 @@ def _retrain(
     decisions += check_horizon(task, horizon)
     if first_failure(decisions) is None:
         decisions += judge_with_champion(attempt, reading, cells, store.folder(cutoff))
-    matrix = describe_matrix(task, cutoff, horizon, compare(task, cells, horizon))
+    matrix = describe_matrix(task, cutoff, horizon, compare(task, cells, horizon), set_aside(task, cells))
     verdict = Verdict.of(*decisions, matrix=matrix)
     if not verdict.passed:
         return attempt.end("held", verdict)

@@ -174,8 +174,13 @@ def _missing_cells(engine: Engine, reading: Reading, report: Report) -> Iterable
     return [
         cell
         for cell in missing
-        if reading.reaches(cell.origin) and reading.fingerprints.get(cell.window, (0, 0))[1] >= cell.num_revisions
+        if reading.reaches(cell.origin) and _can_fill(reading.fingerprints.get(cell.window, (0, 0)), cell)
     ]
+
+
+def _can_fill(known: tuple[int, int], cell: MissingCell) -> bool:
+    """Whether a window of these rows and revisions gives a rival the rows of our cell, or newer ones."""
+    return known[1] > cell.num_revisions or known == (cell.num_rows, cell.num_revisions)
 
 
 def _open_network(

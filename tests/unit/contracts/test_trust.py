@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from contracts.quality.skill import ComparedError, Skill, compare_errors, score
+from contracts.quality.skill import ComparedError, Skill, compare_errors, find_margin, score
 from contracts.quality.trust import judge_trust
 
 
@@ -90,3 +90,55 @@ def test_a_good_verdict_mentions_errors_far_above_the_promised_one() -> None:
     assert found.verdict == "good"
     assert found.reason.endswith("but the error since the release is 2.751, and 1.055 was promised")
     assert "since the release" not in judge_trust(skill(50), live=(1.2, 1.055)).reason
+
+
+def against(error: float, margin: float | None, num_windows: int = 12) -> Skill:
+    """A model with an error of 1, far better than naive, and a rival whose skill is known up to a margin."""
+    rival = ComparedError(
+        method="gbdt", num_windows=num_windows, error=error, ours=1.0, skill=score(1.0, error), margin=margin
+    )
+    naive = ComparedError(method="naive", num_windows=num_windows, error=3.0, ours=1.0, skill=score(1.0, 3.0))
+    return compare_errors("mae", naive, [rival])
+
+
+@pytest.mark.parametrize(
+    ("error", "margin", "verdict"),
+    [
+        (1 / 1.61, 16.0, "poor"),  # 61 % larger, 45 % at least
+        (1 / 1.61, 50.0, "fair"),  # 11 % at least
+        (1 / 1.61, 70.0, "good"),  # perhaps none
+        (1 / 1.1, 1.0, "fair"),
+        (1 / 1.1, 12.0, "good"),
+    ],
+)
+def test_a_better_rival_counts_by_the_near_end_of_its_interval(error: float, margin: float, verdict: str) -> None:
+    assert judge_trust(against(error, margin)).verdict == verdict
+
+
+def test_a_better_rival_is_named_with_the_interval_and_with_what_chance_may_explain() -> None:
+    assert judge_trust(against(1 / 1.61, 16.0)).reason == (
+        "its error is 61 % larger than gbdt's on the same 12 windows (45 to 77 % with 80 % confidence)"
+    )
+    by_chance = judge_trust(against(1 / 1.1, 12.0))
+    assert by_chance.reason.endswith("(-2 to 22 % with 80 % confidence), which chance may explain")
+    assert not against(1 / 1.1, 12.0).is_poor
+
+
+def test_two_windows_of_a_far_better_rival_are_too_few() -> None:
+    assert judge_trust(replace(against(0.5, 1.0, 2), num_windows=20)).verdict == "good"
+
+
+@pytest.mark.parametrize(("num_windows", "quantile"), [(3, 1.886), (4, 1.638), (6, 1.476), (11, 1.372), (31, 1.310)])
+def test_a_margin_follows_students_t(num_windows: int, quantile: float) -> None:
+    margin = find_margin(2.0, num_windows, 50.0)
+    assert margin == pytest.approx(100 * quantile * 2.0 / num_windows**0.5 / 50, rel=0.025)
+
+
+@pytest.mark.parametrize(("spread", "num_windows", "reference"), [(None, 9, 1.0), (1.0, 1, 1.0), (1.0, 9, 0.0)])
+def test_without_a_spread_there_is_no_margin(spread: float | None, num_windows: int, reference: float) -> None:
+    assert find_margin(spread, num_windows, reference) is None
+
+
+def test_errors_of_withdrawn_events_are_said_to_count_until_the_next_cycle() -> None:
+    found = judge_trust(skill(50), withdrawn="24 events of retracted imports")
+    assert found.reason.endswith("errors of 24 events of retracted imports still count: the next cycle takes them out")
