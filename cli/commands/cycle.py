@@ -71,14 +71,16 @@ def finish_cycle(api: "httpx.Client", task: str, cycle: dict[str, Any], *, as_js
             ended = follow_cycle(api, task, following, show)
         is_released = bool(ended["state"] == "released")
         waited = describe_wait(await_version(api, task, ended["version"])) if is_released else ""
-        status_now = ask(api, "GET", f"/tasks/{task}") if is_released and not as_json else {}
+        needs_status = ended["state"] in ("released", "skipped") and not as_json
+        status_now = ask(api, "GET", f"/tasks/{task}") if needs_status else {}
     if as_json:
         print_json(ended)
     else:
         first, *ages = describe_end(ended, task)
-        for line in (first + waited, *ages, *advise_skipped(ended, task)):
+        command = status_now.get("commands", {}).get("import_events")
+        for line in (first + waited, *ages, *advise_skipped(ended, task, command)):
             Console().print(line, markup=False, highlight=False)
-        for doubt in status_now.get("doubts", ()):
+        for doubt in status_now.get("doubts", ()) if is_released else ():
             Console().print(f"Warning: {doubt}.", markup=False, highlight=False)
     return is_released
 
@@ -107,9 +109,14 @@ def describe_end(cycle: dict[str, Any], task: str = "TASK") -> list[str]:
     return lines
 
 
-def advise_skipped(cycle: dict[str, Any], task: str) -> list[str]:
-    """What to do about a cycle that found too little to train on; nothing for one that ended otherwise."""
-    return [f"  Send more labelled events: morrow events import {task} FILE"] if cycle["state"] == "skipped" else []
+def advise_skipped(cycle: dict[str, Any], task: str, command: str | None = None) -> list[str]:
+    """What to do about a cycle that found too little to train on; nothing for one that ended otherwise.
+
+    `command` imports a file with the options of the last import.
+    """
+    if cycle["state"] != "skipped":
+        return []
+    return [f"  Send more labelled events: {command or f'morrow events import {task} FILE'}"]
 
 
 def _outcome(cycle: dict[str, Any]) -> str:

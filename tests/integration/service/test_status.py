@@ -332,6 +332,9 @@ async def test_an_error_far_above_its_limit_leads_to_the_labels_before_a_retrain
     assert doubt in status["warnings"]
     page = (await client.get(f"/pages/{schema.task.name}")).text
     assert "Check the newest labels first" in page
+    assert "where an error above its limit has closed the horizon" in page
+    ratio = f'morrow_closing_error_ratio{{task="{schema.task.name}"}}'
+    assert (await read_metrics(client, schema.task.name))[ratio] == pytest.approx(16.8)
     assert "8 times the 0.05 of version 6" in page
 
 

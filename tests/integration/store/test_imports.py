@@ -24,6 +24,8 @@ from store.events.imports import (
 )
 from store.events.reading.columns import read_events, read_fingerprints
 from store.events.writes import append_batch, append_events, correct_event
+from service.advice.import_options import ImportOptions
+from service.advice.last_import import LastImport, read_last_import
 from store.tasks.catalog import Schema, define_task
 from tests.integration.erased_events import erase
 from tests.integration.service_app import an_event
@@ -209,6 +211,64 @@ async def test_an_import_is_begun_filled_listed_and_retracted_over_http(client: 
     assert (late.status_code, late.json()["type"]) == (409, "/problems/conflict")
     again = await client.post("/events", json=[an_event("e1"), an_event("e2")])
     assert again.json()["created"] == 2
+
+
+async def test_the_options_of_an_import_are_kept_and_repeated_by_the_next_step(client: httpx.AsyncClient) -> None:
+    options = {"columns": {"at": "Zeit punkt", "label": "y"}, "timezone": "Europe/Berlin", "day_first": None}
+    begun = (await client.post("/tasks/flights/imports", json={"source": "x.csv", "options": options})).json()
+    kept = {"columns": {"at": "Zeit punkt", "label": "y"}, "timezone": "Europe/Berlin"}
+    assert begun["options"] == kept
+    (listed,) = (await client.get("/tasks/flights/imports")).json()["imports"]
+    assert listed["options"] == kept
+    status = (await client.get("/tasks/flights")).json()
+    command = "morrow events import flights FILE --map 'at=Zeit punkt' --map label=y --timezone Europe/Berlin"
+    assert status["commands"]["import_events"] == status["next_step"]["command"] == command
+    assert status["commands"]["predict"].endswith("--map 'at=Zeit punkt' --timezone Europe/Berlin")
+    assert "--map label" not in status["commands"]["predict"]
+    page = (await client.get("/pages/flights")).text
+    assert "--timezone" in page
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "is not an object of options"),
+        ({"url": "http://elsewhere"}, "holds url, which is no option of an import"),
+        ({"timezone": 3}, "holds timezone, which is a number, not a string"),
+        ({"columns": ["at=when"]}, "holds columns, which is not an object of names"),
+        ({"missing": "NA"}, "holds missing, which is not a list"),
+        ({"decimal": "dot"}, "holds decimal, which is none of point, comma"),
+        ({"day_first": "yes"}, "holds day_first, which is not true or false"),
+        ({"encoding": "a\nb"}, "holds encoding, which holds a control character"),
+    ],
+)
+async def test_options_that_no_command_has_are_refused(client: httpx.AsyncClient, options: object, words: str) -> None:
+    answer = await client.post("/tasks/flights/imports", json={"source": "x.csv", "options": options})
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert error["field"] == "options"
+    assert error["reason"].startswith(words)
+
+
+def test_options_that_were_written_by_hand_count_as_unknown(engine: Engine, schema: Schema) -> None:
+    begin(engine, schema, event("a", START + 1))
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE imports SET options = '{\"timezone\": 3}'"))
+        assert read_last_import(connection, schema.task_id) == LastImport(None)
+
+
+def test_options_of_a_retracted_import_count_if_there_is_no_other(engine: Engine, schema: Schema) -> None:
+    first = begin(engine, schema, event("a", START + 1))
+    second = begin(engine, schema, event("b", START + 2))
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE imports SET options = jsonb_build_object('timezone', 'zone ' || id)"))
+    retract(engine, schema, second)
+    with engine.connect() as connection:
+        assert read_last_import(connection, schema.task_id) == LastImport(ImportOptions(timezone=f"zone {first}"))
+    retract(engine, schema, first)
+    with engine.connect() as connection:
+        newest = LastImport(ImportOptions(timezone=f"zone {second}"), is_retracted=True)
+        assert read_last_import(connection, schema.task_id) == newest
 
 
 @pytest.mark.parametrize("given", ["0", "x", "-1", "1.0", "9" * 19])

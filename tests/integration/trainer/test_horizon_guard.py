@@ -15,6 +15,9 @@ from contracts.calibration import LEVELS, Calibration
 from contracts.verdict import LimitCheck
 from store.engine import make_engine
 from store.error_cells import Cell, record_cells
+from store.events.batches import Event, EventBatch
+from store.events.imports import add_import
+from store.events.writes import append_batch
 from store.releases import read_overlay
 from store.tasks.catalog import Schema, lock_task
 from tests.integration.drifting_task import cutoff_after, define, drifting_task
@@ -81,6 +84,21 @@ def test_a_complete_window_above_its_limit_closes_its_version_and_says_so(engine
     (row,) = [row for row in rows_of(engine, schema) if row.action == "close"]
     assert (row.actor, row.reason, row.at) == ("trainer", line["reason"], moment(12))
     assert isinstance(row.verdict, LimitCheck)
+
+
+def test_an_error_far_above_its_limit_is_logged_with_the_import_to_check(engine: Engine, schema: Schema) -> None:
+    rows = [Event("e", cutoff_after(9), cutoff_after(9), (1.0,), (), "1")]
+    with engine.begin() as connection:
+        begun = add_import(connection, schema.task_id, actor="who", source="wrong.csv", now=moment(9))
+        append_batch(connection, schema, EventBatch.of(rows), moment(9), begun.import_id)
+    write(engine, schema, "release", 11, verdict=verdict_of(schema, 8, 3))
+    put(engine, schema, [cell(8, 8, 0.5), cell(8, 9, 12.0)])
+    with capture_logs() as lines:
+        assert guard(engine, schema, moment(12))
+    (line,) = [line for line in lines if line["event"] == "horizon.closed"]
+    assert line["remedy"].startswith("Check the newest labels first: the error 12 on the window of 2026-01-01T09:00:00Z")
+    assert f"`morrow events retract wide --import {begun.import_id}`" in line["remedy"]
+    assert line["remedy"].endswith("If they are right, retrain: `morrow cycle wide`.")
 
 
 def test_a_first_look_closes_nothing(engine: Engine, schema: Schema) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from sqlalchemy import Engine, delete
+from sqlalchemy import Engine, delete, text
 
 from store.database import error_cells
 from store.error_cells import Cell, read_cells
@@ -88,6 +88,21 @@ def test_rivals_are_scored_where_our_method_is(engine: Engine, tmp_path: Path) -
         assert places(added, rival) == ours
     assert missing(engine, schema) == set()
     assert fill(engine, schema, tmp_path, 8, Story()) == []
+
+
+def test_a_rival_is_scored_again_where_ours_was_scored_on_other_rows_without_a_revision(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """As by SQL, or as by a class that a task no longer has."""
+    schema = define_with_matrix(engine, tmp_path)
+    fill(engine, schema, tmp_path, 8, Story())
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE error_cells SET num_rows = num_rows + 1 WHERE method = 'baseline'"))
+    assert missing(engine, schema) == {"baseline"}
+    fill(engine, schema, tmp_path, 8, Story())
+    cells = matrix(engine, schema)
+    assert places(cells, "baseline") == places(cells, "gi")
+    assert missing(engine, schema) == set()
 
 
 @pytest.mark.parametrize("method", [*RIVALS, "time_perturb"])

@@ -36,6 +36,16 @@ def test_a_skipped_cycle_names_the_command_that_stores_more_events() -> None:
     (line,) = advise_skipped(ended("skipped", "too few rows (0 of 100)", None), "demand")
     assert line == "  Send more labelled events: morrow events import demand FILE"
     assert advise_skipped(ended("held", "suspect", None), "demand") == []
+    known = "morrow events import demand FILE --map at=when"
+    (line,) = advise_skipped(ended("skipped", "too few rows (0 of 100)", None), "demand", known)
+    assert line.endswith(known)
+
+
+def test_windows_that_were_set_aside_are_named() -> None:
+    verdict = {"error_name": "mae", "ages": AGES, "aside": ["2026-01-27T00:00:00Z"]}
+    lines = describe_end(ended("released", None, verdict))
+    assert lines[3].startswith("  1 window of 2026-01-27T00:00:00Z was set aside, because its errors are far above")
+    assert lines[3].endswith("the expected error leaves them out; check their labels.")
 
 
 def test_a_cycle_that_waits_for_another_task_says_for_which_and_how_long_that_has_run() -> None:

@@ -12,7 +12,9 @@ from contracts.quality.remedies import advise_model
 from contracts.quality.skill import ComparedError, compare_errors, score
 from contracts.task import Task
 from contracts.verdict import LimitCheck, decode_verdict
+from service.advice.import_options import ImportOptions
 from service.advice.label_doubts import FormerPromise, LabelDoubts, warn_of_jump
+from service.advice.last_import import LastImport
 from service.advice.next_step import NextStep, Situation, find_next_step, knows_all_events, settle_verdict
 from service.models.forecaster import Forecaster
 from service.models.task_states.task_state import RecentAttempt, RegistryState, TaskState
@@ -48,6 +50,16 @@ def held(**verdict: Any) -> Cycle:
 
 def test_a_task_without_events_needs_some() -> None:
     assert step(NEW).command == "morrow events import flights FILE"
+
+
+def test_an_import_that_is_advised_repeats_the_options_of_the_last_one() -> None:
+    options = ImportOptions(columns={"at": "Zeitpunkt"}, timezone="Europe/Berlin")
+    found = step(replace(FED, awaited=3), last_import=LastImport(options))
+    assert found.command == "morrow events import flights FILE --map at=Zeitpunkt --timezone Europe/Berlin"
+    assert "options" not in found.text
+    unknown = step(replace(FED, awaited=3), last_import=LastImport(None))
+    assert unknown.command == "morrow events import flights FILE"
+    assert "use the options of the last one" in unknown.text
 
 
 def test_a_paused_task_is_resumed_first() -> None:

@@ -124,7 +124,9 @@ def test_an_integer_that_is_none_is_refused_at_each_entrance(value: float, words
         ({"holiday": 1}, "holiday", "is a number, not a boolean: write true"),
         ({"holiday": "True"}, "holiday", "write true, without quotation marks"),
         ({"holiday": "nan"}, "holiday", "send null for a missing value"),
-        ({"region": 3}, "region", 'write "3" in quotation marks'),
+        ({"region": 3.5}, "region", 'write "3.5" in quotation marks'),
+        ({"region": 3.0}, "region", 'write "3.0" in quotation marks'),
+        ({"region": 2**53 + 1}, "region", "in quotation marks"),
         ({"region": float("nan")}, "region", "is NaN, not a string: send null"),
     ],
 )
@@ -141,6 +143,45 @@ def test_a_boolean_class_or_category_is_one_text_whether_it_is_sent_as_one_or_as
     assert repr(as_boolean) == repr(as_text)
     assert isinstance(as_text, Event)
     assert (as_text.label, as_text.categories) == ("true", ("false",))
+
+
+@pytest.mark.parametrize("code", [18, 0, 1, -3, 2**53])
+def test_a_whole_number_is_one_category_in_events_and_questions_whether_it_is_sent_as_one_or_as_a_text(
+    code: int,
+) -> None:
+    as_number, as_text = event_of(region=code), event_of(region=str(code))
+    assert repr(as_number) == repr(as_text)
+    assert isinstance(as_text, Event)
+    body = json.dumps({"features": {"holiday": True, "docks": 1, "region": code}})
+    (asked,) = RULES.read_questions(body.encode(), 10).categories.tolist()
+    assert (*asked,) == as_text.categories == ask(region=str(code)).categories == (str(code),)
+
+
+def test_one_and_true_are_two_categories_in_one_batch() -> None:
+    rows = [{"features": {"holiday": True, "docks": 1, "region": one}} for one in (1, True, "1", 0, False)]
+    found = RULES.read_questions(json.dumps({"rows": rows}).encode(), 10)
+    assert found.categories.ravel().tolist() == ["1", "true", "1", "0", "false"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "words"),
+    [
+        ('{"at": [], "features": {"holiday": true, "docks": 1, "region": "n"}}', "at", "is an empty list"),
+        ('{"rows": []}', "rows", "holds no row"),
+        ("{}", "features", "is required"),
+        ('{"at": "", "features": {"holiday": true, "docks": 1, "region": "n"}}', "at", "is not an RFC 3339 time"),
+        ('{"features": {"holiday": true, "docks": 1, "region": ""}}', "features.region", "is empty"),
+        ('{"features": []}', "features", "is not a JSON object"),
+        ('{"rows": [{}]}', "rows[0].features", "is required"),
+        ('""', "body", "is not a JSON object"),
+    ],
+)
+def test_what_is_empty_is_one_fault(body: str, field: str, words: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        RULES.read_questions(body.encode(), 10)
+    (fault,) = caught.value.faults
+    assert fault.field == field
+    assert words in fault.reason
 
 
 def test_names_that_are_given_twice_are_found_among_booleans_too() -> None:
