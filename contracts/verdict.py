@@ -82,8 +82,8 @@ class Comparison(msgspec.Struct, frozen=True):
 class MatrixFigures(msgspec.Struct, frozen=True):
     """The error matrix's figures of a candidate: horizon in windows, the guard's thresholds, ages and rivals.
 
-    A horizon cannot be judged before `missing_windows` more windows are complete. `aside` are the starts of windows that
-    count nowhere here: their errors were odd, and no later window has confirmed them.
+    A horizon cannot be judged before `missing_windows` more windows are complete. `aside` are the starts of windows
+    that count nowhere here: their errors were odd, and no later window has confirmed them.
     """
 
     cutoff: datetime | None = None
@@ -212,5 +212,6 @@ def to_json(figures: RowFigures) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.to_builtins(figures)
     if isinstance(figures, Verdict):
         matrix: dict[str, Any] = document.pop("matrix") or {}
-        document |= {key: value for key, value in matrix.items() if key != "cutoff" or value is not None}
+        # Rows of former releases have no cutoff, and nothing that was set aside.
+        document |= {key: value for key, value in matrix.items() if key not in ("cutoff", "aside") or value}
     return document

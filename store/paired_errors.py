@@ -56,7 +56,8 @@ class PairedErrors:
     leave the others too few. `recent` holds the newest windows, oldest first, each with our error. `num_newest_cells`
     are those of the newest windows that rivals are scored on; `was_scored_lately` says whether a cell was scored within
     the last hour. `num_stale_cells` of the newest windows do not count: one of the two methods was scored there on
-    other rows. If no other cell is left, `num_windows` is 0. `spread` is the standard deviation of a window's difference.
+    other rows. If no other cell is left, `num_windows` is 0. `spread` is the standard deviation of the
+    difference of a window.
     """
 
     method: str

@@ -112,10 +112,10 @@ def import_events(
     if as_json:
         print_json(describe_imported(imported))
     else:
-        again = None
+        corrected = None
         if imported.rejects is not None:
-            again = spell_import(task, name_options_of_rejects(options, imported.rejects), str(imported.rejects))
-        print_imported(task, imported, dry_run=dry_run, again=again)
+            corrected = spell_import(task, name_options_of_rejects(options, imported.rejects), str(imported.rejects))
+        print_imported(task, imported, dry_run=dry_run, corrected=corrected)
         if not dry_run:
             _print_row_warnings(url, task, imported.import_id)
     if imported.counts["rejected"] or imported.counts["conflicts"]:

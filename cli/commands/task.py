@@ -28,11 +28,10 @@ from contracts.errors import Fault, InvalidInput
 from contracts.shown import say_count
 
 if TYPE_CHECKING:
-    from cli.file_rows.formats import Format
     from cli.inferring.guess import Said
     from cli.inferring.infer import Inferred
-    from cli.reading.options import Options
     from contracts.task import Kind
+    from service.advice.import_options import ImportOptions
 
 app = typer.Typer(no_args_is_help=True, help="Define tasks, show their state, pause, archive, rename and delete them.")
 
@@ -135,6 +134,7 @@ def infer_task(
 
     from cli.inferring.guess import Said
     from cli.inferring.infer import infer
+    from cli.reading.options import name_options
 
     said = Said(at, label, window, tuple(map(_split_kind, kinds or [])))
     options = make_options(
@@ -166,22 +166,19 @@ def infer_task(
             }
         )
     else:
-        _print_inferred(path, inferred, _spell_again(file, format, name, said, out, options))
+        _print_inferred(path, inferred, _spell_again(file, said, name_options(options, format), name=name, out=out))
     if not inferred.has_valid_rows:
         raise typer.Exit(1)
 
 
-def _spell_again(
-    file: Path, format: "Format | None", name: str | None, said: "Said", out: Path | None, options: "Options"
-) -> str:
+def _spell_again(file: Path, said: "Said", options: "ImportOptions", *, name: str | None, out: Path | None) -> str:
     """The command that infers the same once more, to which options can be added."""
-    from cli.reading.options import name_options
     from service.advice.import_options import list_words, path_word, spell
 
     given = {"--name": name, "--at": said.at, "--label": said.label, "--window": said.window, "--out": out}
     words = [word for option, value in given.items() if value is not None for word in (option, str(value))]
     words += [word for column, kind in said.kinds for word in ("--kind", f"{column}={kind}")]
-    words += list_words(name_options(options, format))
+    words += list_words(options)
     return spell(["morrow", "task", "infer", path_word(str(file)), "--force", *words])
 
 

@@ -105,7 +105,7 @@ def import_events(
             _leave(progress.console, mark, place)
             raise earlier.refuse()
         if mark.import_id is None:
-            mark = _begin(api, task_name, file, mark, digest, name_options(options, format))
+            mark = _begin(api, task_name, file, mark, digest=digest, options=name_options(options, format))
         if (kept := keep_edited(rejects)) is not None:
             mark = msgspec.structs.replace(mark, rejects_bytes=0)
             notes.append(kept)
@@ -258,7 +258,7 @@ def _is_open(api: httpx.Client, task: str, mark: Bookmark) -> bool:
 
 
 def _begin(
-    api: httpx.Client, task: str, file: Path, mark: Bookmark, digest: str | None, options: ImportOptions
+    api: httpx.Client, task: str, file: Path, mark: Bookmark, *, digest: str | None, options: ImportOptions
 ) -> Bookmark:
     """The bookmark with a new import."""
     given: dict[str, Any] = {"source": name_of(file)[:MAX_SOURCE]} | ({} if digest is None else {"digest": digest})

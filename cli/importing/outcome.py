@@ -35,10 +35,10 @@ def describe_imported(imported: Imported) -> dict[str, object]:
     }
 
 
-def print_imported(task: str, imported: Imported, *, dry_run: bool, again: str | None = None) -> None:
+def print_imported(task: str, imported: Imported, *, dry_run: bool, corrected: str | None = None) -> None:
     """Print what became of the rows, the reasons of refused ones, and how to go on.
 
-    `again` is the command that imports the file of refused rows, once it is corrected.
+    `corrected` is the command that imports the file of refused rows, once it is corrected.
     """
     console = Console(highlight=False, soft_wrap=True)
     if dry_run:
@@ -63,7 +63,7 @@ def print_imported(task: str, imported: Imported, *, dry_run: bool, again: str |
         console.print(f"… and {len(imported.reasons) - NUM_REASONS_SHOWN} other reasons.", style="red")
     if imported.rejects is not None:
         console.print(
-            f"The refused rows are in {imported.rejects}, with the reasons{_remedy(task, imported, again)}.",
+            f"The refused rows are in {imported.rejects}, with the reasons{_remedy(task, imported, corrected)}.",
             markup=False,
         )
     if imported.import_id is not None and imported.counts["created"]:

@@ -94,8 +94,7 @@ def print_task(name: str, status: dict[str, Any]) -> None:
         console.print(f"{heading:<10}{text}", markup=False, highlight=False)
     if status["skill"] is not None:
         console.print(skill_table(status))
-        for method, meaning in explain_methods(["model", *(one["method"] for one in status["skill"]["compared"])]):
-            console.print(f"  {method}: {meaning}", markup=False, highlight=False)
+        _print_meanings(console, status["skill"]["compared"])
     if status["live_errors"]:
         console.print(errors_table(status))
     next_cycle = status["next_cycle"]
@@ -135,19 +134,27 @@ def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if champion is None:
         kept = _kept_version(status)
         yield "Champion", "none yet" if kept is None else f"version {kept}, kept; it answers nothing while archived"
-        return
+    else:
+        yield from _describe_champion(status, champion)
+
+
+def _describe_champion(status: dict[str, Any], champion: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The version that answers, the end of its validity, and the command that asks it about a file."""
     yield "Champion", f"version {champion['version']}, trained until {champion['trained_until']}"
     yield "Training", f"{champion['batch_size']:,} rows at a time"
     if (weights := explain_weights(champion.get("weights") or {})) is not None:
         yield "Answers", weights.removeprefix("answers ")
     promised = f"a horizon of {count_windows(champion['horizon'])}"
     override = status["override"]
-    bound = promised if override is None else f"by override of {override['actor']}; {promised} was validated"
-    if closed is not None and override is None:
+    if override is not None:
+        bound = f"by override of {override['actor']}; {promised} was validated"
+    elif status["closed"] is not None:
         bound = f"where an error above its limit has closed the horizon; {promised} was promised at the release"
+    else:
+        bound = promised
     yield "Valid", f"until {champion['valid_until']}, {bound}"
     if (commands := status.get("commands")) is not None:
-        yield "Ask", f"{commands['predict']}"
+        yield "Ask", commands["predict"]
 
 
 def _is_said(advice: str, step: dict[str, Any]) -> bool:
@@ -190,6 +197,11 @@ def skill_table(status: dict[str, Any]) -> Table:
         remark = ", clearly better" if better.get("method") == other["method"] else ""
         table.add_row(other["method"] + remark, four_figures(other["error"]), _percent(other))
     return table
+
+
+def _print_meanings(console: Console, compared: Sequence[dict[str, Any]]) -> None:
+    for method, meaning in explain_methods(["model", *(one["method"] for one in compared)]):
+        console.print(f"  {method}: {meaning}", markup=False, highlight=False)
 
 
 def _percent(compared: dict[str, Any] | None) -> str:

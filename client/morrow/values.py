@@ -45,10 +45,7 @@ def plain(value: Any) -> Any:
         number = float(value)
         if math.isinf(number):
             raise TypeError("is infinite")
-        if math.isnan(number):
-            return None
-        # A frame turns whole numbers into 18.0 if one is missing: a category is then `18` all the same.
-        return int(number) if number.is_integer() and abs(number) <= _EXACT else number
+        return None if math.isnan(number) else number
     if type(value).__name__ in _MISSING:
         return None
     kind = getattr(getattr(value, "dtype", None), "kind", None)
@@ -81,7 +78,10 @@ def to_moment(value: Any, timezone: tzinfo | None) -> datetime:
 
 
 def to_features(values: Row) -> dict[str, Any]:
-    """Features by name, without missing ones. Raises TypeError with the name of a value that is no feature."""
+    """Features by name, without missing ones. Raises TypeError with the name of a value that is no feature.
+
+    A frame turns 18 into 18.0 if another cell of the column is missing: the category is `18` all the same.
+    """
     found = {}
     for name, value in values.items():
         try:
@@ -89,7 +89,8 @@ def to_features(values: Row) -> dict[str, Any]:
         except TypeError as error:
             raise TypeError(f"{name}: {error}") from None
         if made is not None:
-            found[str(name)] = made
+            is_whole = isinstance(made, float) and made.is_integer() and abs(made) <= _EXACT
+            found[str(name)] = int(made) if is_whole else made
     return found
 
 

@@ -70,7 +70,9 @@ def advise_model(
     `num_known` is the number of windows that the model knows, if a model answers: no more of the past can be scored.
     `import_command` imports another file; None if its options are not known.
     """
-    return replace(skill, advice=(*hints, *_list_remedies(task, skill, num_known, import_command)) if skill.is_poor else ())
+    return replace(
+        skill, advice=(*hints, *_list_remedies(task, skill, num_known, import_command)) if skill.is_poor else ()
+    )
 
 
 def split_advice(advice: str) -> tuple[str, str | None]:

@@ -32,7 +32,9 @@ class ComparedError(Struct, frozen=True, kw_only=True):
     skill: Annotated[float | None, Meta(description="share of its error that ours saves, percent; null if it has none")]
     margin: Annotated[
         float | None,
-        Meta(description="half the width of the 80 % interval of the skill, by its spread over the windows, in percent"),
+        Meta(
+            description="half the width of the 80 % interval of the skill, by its spread over the windows, in percent"
+        ),
     ] = None
 
     @property

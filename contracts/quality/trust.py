@@ -5,8 +5,8 @@ The rule, from the top; the first line that applies decides:
 poor               an error above its limit has closed its horizon
 too early to say   fewer than 8 windows are scored
 poor               the error is less than 10 % below naive's, or most of 3 or more windows since the release had an
-                   error above the promised band, or by 80 % confidence a rival's error is at least 20 % below it on 3 or
-                   more windows
+                   error above the promised band, or the error of a rival is surely at least 20 % smaller on 3 or more
+                   windows: at the near end of its 80 % interval
 fair               less than 20 % below naive's, or a rival is better on 3 or more windows by more than chance explains,
                    or more than a fifth of the windows since the release, and at least two, had an error above the band
 good               everything else
@@ -64,8 +64,8 @@ def judge_trust(
 ) -> Trust:
     """The verdict on a model; `are_above` says of each followed window whether its error is above the band.
 
-    `live` is the mean error since the release, and the one that was promised for the same ages. `withdrawn` names events
-    that are gone, and whose errors count until the next cycle.
+    `live` is the mean error since the release, and the one that was promised for the same ages. `withdrawn` names
+    events that are gone, and whose errors count until the next cycle.
     """
     word, reason = _judge(skill, len(are_above), sum(are_above))
     if is_closed:

@@ -100,9 +100,7 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
             task_id = find_task(connection, name).task_id
             rows = list_imports(connection, task_id)
             if not counted:
-                return event_answers.Imports(
-                    [event_answers.ListedImport(**_fields(row)) for row in rows]
-                )
+                return event_answers.Imports([event_answers.ListedImport(**_fields(row)) for row in rows])
             counts = count_imports(connection, task_id, [row.import_id for row in rows])
             return event_answers.Imports([_describe_counted(row, *counts.get(row.import_id, (0, 0))) for row in rows])
 
@@ -179,9 +177,7 @@ def _fields(found: Import) -> dict[str, Any]:
 
 
 def _describe_counted(found: Import, num_events: int, num_corrected: int) -> event_answers.ListedImport:
-    return event_answers.ListedImport(
-        **_fields(found), num_events=num_events, num_corrected=num_corrected
-    )
+    return event_answers.ListedImport(**_fields(found), num_events=num_events, num_corrected=num_corrected)
 
 
 def _describe_content(

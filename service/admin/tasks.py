@@ -1,6 +1,5 @@
 """The routes of tasks: define one, list them, show the status of one and the manifest of its version."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -8,17 +7,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query
 from msgspec.structs import asdict
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
 from contracts.clock import to_micros
-from contracts.errors import Fault, InvalidInput, NotFound
+from contracts.errors import NotFound
 from contracts.quality.skill import Skill
-from contracts.spec_values import EXACT_INTEGER, Spec, find_near
-from contracts.task import Feature, Task
+from contracts.task import Task
 from service.admin import answers
 from service.admin.cycles import describe_cycle
 from service.admin.listed_tasks import MAX_TASKS, PAGE_SIZE, Wanted, describe_page, read_page
@@ -29,6 +25,7 @@ from service.admin.status import (
     describe_task,
     describe_workers,
 )
+from service.admin.task_specs import parse_task
 from service.advice.advice import advise
 from service.advice.label_doubts import LabelDoubts, read_doubts
 from service.advice.last_import import LastImport, read_last_import
@@ -38,7 +35,6 @@ from service.advice.row_warnings import RowWarnings, read_row_warnings, warn_of_
 from service.advice.task_differences import describe_differences, warn_of_former_name
 from service.advice.task_warnings import check_budget, warn_of_gaps, warn_of_kinds, warn_of_renaming
 from service.database import Store
-from service.errors import Malformed
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.model_skills import find_part, read_skills
@@ -46,10 +42,7 @@ from service.models.task_states.stored_states import read_readable_state
 from service.models.task_states.task_state import RegistryState, TaskState, next_cycle
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
-from service.validation.lossless_json import decode_text, limit_values
-from service.validation.names import printable
 from service.web.bodies import read_body
-from service.web.fields import MAX_VALUES
 from service.web.parameters import MAX_NAME, WITHOUT_NUL, TaskInPath, check_texts, takes_only
 from service.web.preconditions import etag_of, read_preconditions
 from service.web.task_access import tasks_of

@@ -54,7 +54,7 @@ def advise(found: Situation, rows: RowWarnings) -> Advice:
             *warn_of_withdrawn(forecaster, found.task_state),
             *warn_of_unseen_end(forecaster, found.task_state),
             *warn_of_bands(forecaster.version, ages),
-            *warn_of_promise(found.task.name, forecaster.version, ages, skill, realised, found.doubts.aside),
+            *warn_of_promise(found.task.name, forecaster.version, ages, skill, realised, aside=found.doubts.aside),
         ]
     return Advice(
         doubts=doubts,

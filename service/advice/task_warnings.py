@@ -191,6 +191,7 @@ def warn_of_promise(
     ages: Sequence[AgeError],
     skill: Skill | None,
     realised: Sequence[RealisedError],
+    *,
     aside: Sequence[datetime] = (),
 ) -> list[str]:
     """Warn if the windows of a backtest, or those since the release, contradict the expected error of a version.

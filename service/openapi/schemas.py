@@ -14,8 +14,8 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from contracts.spec_values import IDENTIFIER, Spec
 from contracts.task import Task
-from service.openapi.json_schema import MOMENT, REF, Shape, closed, many, nullable, ref, text
 from service.admin.given_options import MAX_NAMED
+from service.openapi.json_schema import MOMENT, REF, Shape, closed, many, nullable, ref, text
 from service.web.fields import MAX_ACTOR, MAX_IDS, MAX_REASON
 
 _NUMBER: Shape = {"type": "number"}

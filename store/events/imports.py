@@ -4,7 +4,7 @@ A retraction leaves tombstones under ids that no event can have, so that the sam
 the difference from an erasure, which bars them. Events that were corrected since, or erased, stay as they are.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -85,7 +85,7 @@ def add_import(
     """Begin an import."""
     given = None if options is None else dict(options)
     values = {"task_id": task_id, "at": now, "actor": actor, "source": source, "digest": digest, "options": given}
-    return Import(*connection.execute(insert(imports).values(values).returning(*_COLUMNS)).one())
+    return _make_import(connection.execute(insert(imports).values(values).returning(*_COLUMNS)).one())
 
 
 def list_imports(connection: Connection, task_id: int, limit: int = 1000) -> list[Import]:
@@ -93,7 +93,7 @@ def list_imports(connection: Connection, task_id: int, limit: int = 1000) -> lis
     rows = connection.execute(
         select(*_COLUMNS).where(imports.c.task_id == task_id).order_by(imports.c.id.desc()).limit(limit)
     )
-    return [Import(*row) for row in rows]
+    return [_make_import(row) for row in rows]
 
 
 def find_last_import(connection: Connection, task_id: int) -> Import | None:
@@ -104,7 +104,7 @@ def find_last_import(connection: Connection, task_id: int) -> Import | None:
         .order_by(imports.c.retracted_at.is_not(None), imports.c.id.desc())
         .limit(1)
     ).one_or_none()
-    return None if row is None else Import(*row)
+    return None if row is None else _make_import(row)
 
 
 def find_import(connection: Connection, task_id: int, import_id: int) -> Import:
@@ -160,7 +160,7 @@ def retract_events(
     row = connection.execute(
         update(imports).where(imports.c.id == import_id).values(**changes).returning(*_COLUMNS)
     ).one()
-    return Import(*row), num_events
+    return _make_import(row), num_events
 
 
 def list_retractions(connection: Connection, task_id: int) -> list[Retraction]:
@@ -196,6 +196,10 @@ def _find(connection: Connection, task_id: int, import_id: int, *, lock: str | N
             f"{name} has no import {import_id}: `morrow events history {name}` or GET /tasks/{name}/imports lists "
             "those that it has."
         )
+    return _make_import(row)
+
+
+def _make_import(row: Iterable[Any]) -> Import:
     return Import(*row)
 
 

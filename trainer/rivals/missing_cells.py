@@ -18,7 +18,7 @@ from store.tasks.catalog import Schema
 
 @dataclass(frozen=True, order=True)
 class MissingCell:
-    """A cell that a rival lacks. Moments in microseconds; our cell knows `num_rows` and `num_revisions` of the window."""
+    """A cell that a rival lacks; moments in microseconds. The other numbers are those of our cell."""
 
     method: str
     origin: int

@@ -11,6 +11,8 @@ from sqlalchemy import Engine, select, text
 
 from contracts.errors import Conflict, NotFound
 from contracts.task import Task
+from service.advice.import_options import ImportOptions
+from service.advice.last_import import LastImport, read_last_import
 from store.database import events
 from store.events import imports
 from store.events.batches import EventBatch
@@ -24,8 +26,6 @@ from store.events.imports import (
 )
 from store.events.reading.columns import read_events, read_fingerprints
 from store.events.writes import append_batch, append_events, correct_event
-from service.advice.import_options import ImportOptions
-from service.advice.last_import import LastImport, read_last_import
 from store.tasks.catalog import Schema, define_task
 from tests.integration.erased_events import erase
 from tests.integration.service_app import an_event

@@ -96,7 +96,9 @@ def test_an_error_far_above_its_limit_is_logged_with_the_import_to_check(engine:
     with capture_logs() as lines:
         assert guard(engine, schema, moment(12))
     (line,) = [line for line in lines if line["event"] == "horizon.closed"]
-    assert line["remedy"].startswith("Check the newest labels first: the error 12 on the window of 2026-01-01T09:00:00Z")
+    assert line["remedy"].startswith(
+        "Check the newest labels first: the error 12 on the window of 2026-01-01T09:00:00Z"
+    )
     assert f"`morrow events retract wide --import {begun.import_id}`" in line["remedy"]
     assert line["remedy"].endswith("If they are right, retrain: `morrow cycle wide`.")
 

@@ -53,7 +53,10 @@ def test_a_closed_task_says_what_closed_it_that_it_is_stale_and_what_is_better()
     assert facts["Skill"] == "18 % better than naive on 9 windows; 7 % worse than gbdt, the best rival, on 3 windows"
     assert facts["Try"] == "gbdt has an error that is 6 % smaller: set training.tune = true"
     assert facts["Training"] == "1,024 rows at a time"
-    assert facts["Valid"] == "until 2026-02-05T00:00:00Z, a horizon of 2 windows"
+    assert facts["Valid"] == (
+        "until 2026-02-05T00:00:00Z, where an error above its limit has closed the horizon; a horizon of 2 windows was "
+        "promised at the release"
+    )
 
 
 def test_a_bound_that_an_admin_has_set_is_told_from_a_validated_one() -> None:

@@ -113,7 +113,7 @@ def test_windows_that_a_release_set_aside_are_named_as_why_its_expected_error_di
     ages = [AgeError(age, 33, 36.43, 30.0, 50.0, 60.0) for age in range(4)]
     naive = ComparedError(method="naive", num_windows=38, error=90.0, ours=52.51, skill=score(52.51, 90.0))
     aside = [datetime(2026, 9, day, tzinfo=UTC) for day in (3, 10, 17)]
-    (said,) = warn_of_promise("load", "2", ages, compare_errors("mae", naive, ()), (), aside)
+    (said,) = warn_of_promise("load", "2", ages, compare_errors("mae", naive, ()), (), aside=aside)
     assert said.startswith(
         "version 2 expects an error of 36.43 by 33 windows, and the error is 52.51 on all 38 scored windows: 3 windows "
         "from 2026-09-03T00:00:00Z to 2026-09-17T00:00:00Z were set aside"

@@ -110,7 +110,7 @@ def test_what_is_no_number_is_refused_in_a_body(literal: str) -> None:
     assert [fault.field for fault in verdict] == ["features.distance"]
 
 
-@pytest.mark.parametrize("literal", ["1", "[]", '"\\ud800"', '"a\\u0000"', '""'])
+@pytest.mark.parametrize("literal", ["1.5", "[]", '"\\ud800"', '"a\\u0000"', '""'])
 def test_what_is_no_text_is_refused_in_a_body(literal: str) -> None:
     verdict = post_verdict(carrier=literal)
     assert verdict == event_verdict(carrier=literal)
@@ -186,7 +186,7 @@ def test_a_number_as_people_write_it_is_told_its_plain_form(written: str, remedy
 
 
 def test_all_faults_of_a_row_are_reported_at_once() -> None:
-    body = b'{"event_id": "", "at": 5, "features": {"carrier": 1, "z": 2}, "label": null, "extra": 1, "extra": 2}'
+    body = b'{"event_id": "", "at": 5, "features": {"carrier": 1.5, "z": 2}, "label": null, "extra": 1, "extra": 2}'
     refusal = read_one(RULES, body)
     assert isinstance(refusal, Refusal)
     assert [fault.field for fault in refusal.faults] == [
