@@ -120,7 +120,9 @@ def describe_components(answers: Collection[type[msgspec.Struct]]) -> dict[str, 
     for struct in {struct for answer in answers for struct in _find_structs(answer)}:
         # msgspec requires what has no default, even if it may be unset.
         described[struct.__name__]["required"] = [
-            field.encode_name for field in msgspec.structs.fields(struct) if not _may_be_unset(field.type)
+            field.encode_name
+            for field in msgspec.structs.fields(struct)
+            if not _may_be_unset(field.type) and not (struct.__struct_config__.omit_defaults and not field.required)
         ]
     shapes = _BODIES | parts | {"Task": task, "TaskDefinition": given} | described
     return {name: {**shape, "title": name} for name, shape in shapes.items()}
