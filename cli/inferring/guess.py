@@ -9,6 +9,7 @@ from itertools import combinations
 from math import isclose
 
 from cli.file_rows.columns import normalise
+from cli.inferring.classes import describe_odd_classes, read_target
 from cli.inferring.kinds import Judged, Reading, complete, judge, looks_like_a_moment
 from cli.inferring.names import map_columns, name_features
 from cli.inferring.profile import Profile
@@ -18,9 +19,8 @@ from cli.reading.numbers import NumberStyle
 from cli.reading.options import Options
 from contracts.durations import parse_duration
 from contracts.errors import Fault, InvalidInput
-from contracts.spec_values import MAX_TEXT, PRINTABLE, find_near, list_names
+from contracts.spec_values import find_near, list_names
 from contracts.task import MAX_FEATURES, Kind
-from contracts.truth import unify_truth
 
 _TIMES = (
     "at",
@@ -44,9 +44,7 @@ _LABELS = (
 _HOURS = ("hr", "hour", "h", "stunde", "time", "hour_of_day")
 _ROW_NUMBER = re.compile(r"(^|_)(index|idx|id|row|rows|row_?num\w*|nr|no|number|line|instant|key)$")
 _IDS = re.compile(r"(^|_)(event_id|id|uuid|guid|key|nr)$")
-_MAX_CLASSES = 20
 _MAX_EXPLAINED = 12
-_FEW_NUMBERS = 5
 # Hours of a day.
 _MOST_CODES = 24
 # Windows behind which a file counts as one of the past.
@@ -107,9 +105,9 @@ def guess_task(profile: Profile, name: str, *, said: Said, options: Options, now
         notes.append(describe_far_off(far, moments))
     notes += describe_gaps(moments)
     window, window_why = choose_window(moments, said.window)
-    is_classification, classes = _read_target(label)
+    is_classification, classes = read_target(label)
     if is_classification:
-        notes += _describe_odd_classes(label)
+        notes += describe_odd_classes(label)
     usable = _list_usable(roles.rest)
     if len(usable) > MAX_FEATURES:
         notes.append(
@@ -169,17 +167,6 @@ def _list_usable(rest: Sequence[Judged]) -> list[Judged]:
         replace(one, kind="integer", why="counts the rows, but no other column can be a feature")
         for one in rest
         if one.column.is_row_number and not _ROW_NUMBER.search(one.key)
-    ]
-
-
-def _describe_odd_classes(label: Judged) -> list[str]:
-    """A note on texts of the label that cannot be classes."""
-    odd = [text for text in label.counts if not _is_class(text)]
-    if not odd:
-        return []
-    return [
-        f"{_count(len(odd), 'class is', 'classes are')} left out: a class has at most "
-        f"{MAX_TEXT} characters, none of them a control character"
     ]
 
 
@@ -327,22 +314,6 @@ def _read_moments(time: Judged, options: Options) -> Counter[datetime]:
     if not moments:
         raise InvalidInput([Fault(time.name, reason)])
     return moments
-
-
-def _read_target(label: Judged) -> tuple[bool, tuple[str, ...]]:
-    """Whether the label is a class, and the classes as they are stored."""
-    if label.kind == "number" or (label.kind == "integer" and len(label.counts) > _FEW_NUMBERS):
-        return False, ()
-    classes = tuple(sorted({unify_truth(text) for text in label.counts if _is_class(text)}))
-    return True, classes if 2 <= len(classes) <= _MAX_CLASSES else ()
-
-
-def _is_class(text: str) -> bool:
-    return len(text) <= MAX_TEXT and re.match(PRINTABLE, text) is not None
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"1 {one}" if number == 1 else f"{number:,} {many}"
 
 
 def _explain_left_out(

@@ -19,8 +19,10 @@ from contracts.truth import TRUTHS
 
 _MAX_CATEGORIES = 1000
 _FEW_CODES = 50
+_ID = re.compile(r"(^|_)(id|nr|no|number|key|uuid)$")
 _CODES = re.compile(
-    r"(^|_)(code|type|class|kind|category|zone|region|season|weather\w*|weekday|wday|dow|plan|segment|group|status|zip|plz)($|_)"
+    r"(^|_)(code|type|class|kind|category|zone|region|season|weather\w*|weekday|wochentag|wday|dow|plan|segment|group|"
+    r"status|zip|plz)($|_)"
 )
 _HOUR = re.compile(r"(^|_)(hour|hr|stunde)($|_)")
 _WORDS = {frozenset({"true", "false"}), frozenset({"yes", "no"}), frozenset({"t", "f"}), frozenset({"y", "n"})}
@@ -165,8 +167,12 @@ def _judge_numbers(  # noqa: PLR0911 one for each reason
     is_whole = all(isinstance(number, int) for number in read)
     if any(re.match(r"0\d", text) for text in counts):
         return found("category", "digits that begin with 0, as in codes")
-    if is_whole and len(counts) == num_rows > _FEW_CODES and re.search(r"(^|_)(id|nr|no|number|key|uuid)$", key):
+    if is_whole and len(counts) == num_rows > _FEW_CODES and _ID.search(key):
         return found("none", "an id of the row")
+    if is_whole and len(counts) > max(_FEW_CODES, num_rows // 10) and _ID.search(key):
+        return found(
+            "none", "numbers that look like ids, by their name; --kind COLUMN=category takes them all the same"
+        )
     if is_whole and 2 < len(counts) <= _FEW_CODES and _CODES.search(key):
         return found("category", 'whole numbers that look like codes; if they are amounts, write kind = "integer"')
     if is_whole and len(counts) > 12 and _HOUR.search(key) and all(number in range(25) for number in read):

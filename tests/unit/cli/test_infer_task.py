@@ -270,6 +270,20 @@ def test_no_label_is_told_with_the_reason_of_each_column(tmp_path: Path) -> None
         infer_file(file, options=Options(timezone="UTC"))
 
 
+def test_classes_written_in_two_ways_are_noted_and_numbers_of_customers_are_left_out(tmp_path: Path) -> None:
+    begin = datetime(2025, 1, 1, tzinfo=UTC)
+    rows = [
+        f"{1000 + k % 250};{begin + timedelta(hours=6 * k):%Y-%m-%dT%H:%M:%SZ};{k % 7},5;{('ja', 'nein', 'Ja ')[k % 3]}"
+        for k in range(800)
+    ]
+    file = tmp_path / "churn.csv"
+    file.write_text("\n".join(["Kunden-Nr;Ende;Betrag;Gekündigt", *rows]))
+    inferred = infer_file(file)
+    assert any("the classes 'Ja ' and 'ja' differ in case or blanks only" in note for note in inferred.notes)
+    assert "Kunden-Nr: numbers that look like ids" in inferred.text
+    assert 'name = "kunden_nr"' not in inferred.text
+
+
 def test_a_guessed_label_is_said_on_the_screen_and_is_rather_an_amount_than_a_weekday(tmp_path: Path) -> None:
     begin = datetime(2025, 1, 6, tzinfo=UTC)
     moments = [begin + timedelta(hours=k) for k in range(24 * 28)]
