@@ -1,14 +1,17 @@
-"""The log of answered predictions.
+"""The log of answered predictions, and the options of imports.
 
 **Predictions** are partitioned by their ids, which sort by time. Trainers make a partition for each day; rows of a day
 without one go to the partition `predictions_default`.
 
 The previous release logs nothing. A task that it deletes loses its logged predictions by a trigger.
+
+**Options** of an import, such as the column of its moments and their time zone, stand in its row. So the next step of
+a task can spell the whole command. Imports of the previous release have none.
 """
 
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.dialects.postgresql import JSON, TIMESTAMP
+from sqlalchemy.dialects.postgresql import JSON, JSONB, TIMESTAMP
 
 revision = "0009"
 down_revision = "0008"
@@ -16,6 +19,11 @@ down_revision = "0008"
 
 def upgrade() -> None:
     _add_predictions()
+    _keep_options_of_imports()
+
+
+def _keep_options_of_imports() -> None:
+    op.add_column("imports", sa.Column("options", JSONB))
 
 
 def _add_predictions() -> None:
