@@ -41,6 +41,7 @@ from trainer.data.snapshot import read
 from trainer.evaluation.backtest import fill_and_judge, read_needed
 from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.origin_fits import fit_origins, keep_fit
+from trainer.evaluation.stored_matrix import StoredCells
 from trainer.evaluation.units import InThisProcess
 from trainer.settings import TrainerSettings
 
@@ -258,7 +259,9 @@ def run_first_cycle(url: str) -> Measures:
         reading = read_needed(engine, schema, cutoff, CUTOFF)
         read_seconds, after_reading = perf_counter() - began, _peak_bytes()
         store = FitStore(settings.home, schema.task)
-        fill_and_judge(engine, reading, store, settings, InThisProcess(settings), report=_ignore, on_epoch=_ignore)
+        fill_and_judge(
+            StoredCells(engine), reading, store, settings, InThisProcess(settings), report=_ignore, on_epoch=_ignore
+        )
         (fit,) = fit_origins(reading, [cutoff], device, settings.max_members, _ignore, encoded_mib=settings.encoded_mib)
         keep_fit(fit, reading, store, device=device, git_sha="", verdict=None)
     return {

@@ -17,6 +17,7 @@ COPY store store
 COPY service service
 COPY trainer trainer
 COPY cli cli
+COPY estimators estimators
 COPY migrations migrations
 RUN /opt/build/bin/uv pip install --constraint constraints.txt --no-deps .
 

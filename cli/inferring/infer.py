@@ -50,7 +50,7 @@ def infer(
     named = name or suggest_name(_stem(file)).lower()
     guessed = guess_task(profile, named, said=said, options=options, now=now)
     command = spell_import(named, name_options(guessed.options, format), str(file))
-    text = write_task_file(guessed, profile, file, command)
+    text = write_task_file(guessed, profile, file.name, command)
     task = Task.model_validate(tomllib.loads(text))
     kind = f"classification into {len(guessed.classes)} classes" if guessed.classes else task.target.kind
     summary = (

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cli.file_rows.formats import Format
 from cli.file_rows.opened_file import find_file_format, guard, open_content
@@ -14,6 +15,9 @@ from cli.reading.options import Options
 from cli.reading.sources import Source, open_source
 from cli.reading.tables import find_dropped, look_into, read_table, refuse_twice
 from contracts.errors import Fault, InvalidInput
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 MAX_ROWS = 100_000
 NUM_SAMPLE_ROWS = 500
@@ -75,22 +79,27 @@ def _read_csv(source: Source, options: Options) -> Profile:
 
 def _read_parquet(source: Source, options: Options) -> Profile:
     with open_content(source) as content, open_parquet(content) as opened:
-        schema = opened.schema_arrow
-        dropped = find_dropped(schema.names, options)
-        refuse_twice(schema.names, dropped)
-        refusals = {field.name: refuse_type(field.type, "text") for field in schema}
-        names = [name for name, refusal in refusals.items() if refusal is None and name not in dropped]
+        return profile_parquet(opened, options)
 
-        def rows() -> Iterator[Sequence[str]]:
-            for piece in read_pieces(opened, names):
-                read = [read_column(piece.column(piece.schema.names.index(name)), "text") for name in names]
-                for cells in zip(*read, strict=True):
-                    yield [cell if isinstance(cell, str) else "" for cell in cells]
 
-        counters, num_rows, row_numbers = _count(names, islice(rows(), MAX_ROWS))
-        columns = [Column(name, counters[place], row_numbers[place]) for place, name in enumerate(names)]
-        columns += [Column(name, Counter(), refusal=reason) for name, reason in refusals.items() if reason is not None]
-        return Profile("parquet", tuple(columns), num_rows, opened.metadata.num_rows > num_rows, ())
+def profile_parquet(opened: "pq.ParquetFile", options: Options) -> Profile:
+    """The profile of an opened Parquet file. Raises InvalidInput as its import would."""
+    schema = opened.schema_arrow
+    dropped = find_dropped(schema.names, options)
+    refuse_twice(schema.names, dropped)
+    refusals = {field.name: refuse_type(field.type, "text") for field in schema}
+    names = [name for name, refusal in refusals.items() if refusal is None and name not in dropped]
+
+    def rows() -> Iterator[Sequence[str]]:
+        for piece in read_pieces(opened, names):
+            read = [read_column(piece.column(piece.schema.names.index(name)), "text") for name in names]
+            for cells in zip(*read, strict=True):
+                yield [cell if isinstance(cell, str) else "" for cell in cells]
+
+    counters, num_rows, row_numbers = _count(names, islice(rows(), MAX_ROWS))
+    columns = [Column(name, counters[place], row_numbers[place]) for place, name in enumerate(names)]
+    columns += [Column(name, Counter(), refusal=reason) for name, reason in refusals.items() if reason is not None]
+    return Profile("parquet", tuple(columns), num_rows, opened.metadata.num_rows > num_rows, ())
 
 
 def _count(names: Sequence[str], rows: Iterator[Sequence[str]]) -> tuple[list[Counter[str]], int, list[bool]]:

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cli.inferring.guess import Guessed
@@ -16,10 +18,27 @@ _MOST_LABELS = 0.5
 _EXPERTS = "the network's answers are averaged with LightGBM's where that has proved better"
 
 
-def write_task_file(guessed: Guessed, profile: Profile, file: Path, import_command: str) -> str:
-    """The text of the file."""
+@dataclass(frozen=True)
+class Chosen:
+    """Values that are no guesses: of keys of the task itself, and of its tables `guard` and `training`."""
+
+    task: Mapping[str, object] = field(default_factory=dict)
+    guard: Mapping[str, object] = field(default_factory=dict)
+    training: Mapping[str, object] = field(default_factory=dict)
+
+
+def write_task_file(
+    guessed: Guessed,
+    profile: Profile,
+    source: str,
+    import_command: str,
+    *,
+    by: str = "morrow task infer",
+    chosen: Chosen = Chosen(),
+) -> str:
+    """The text of the file. `source` is what it was guessed from, and `by` what guessed it."""
     lines = [
-        _remark(f"Guessed by `morrow task infer` from {file.name}: check it, and change what is wrong."),
+        _remark(f"Guessed by `{by}` from {source}: check it, and change what is wrong."),
         _remark(_describe_rows(guessed, profile)),
         _remark(f"{'Ids are digests of rows' if guessed.ids is None else f'Ids are in {guessed.ids}'}."),
         *(_remark(f"Note: {note}.") for note in guessed.notes),
@@ -30,7 +49,8 @@ def write_task_file(guessed: Guessed, profile: Profile, file: Path, import_comma
         f"name = {_text(guessed.name)}",
         f"window = {_text(guessed.window)}  {_remark(f'retrained once a window: {guessed.window_why}')}",
     ]
-    if guessed.is_past:
+    lines += _assign(chosen.task)
+    if guessed.is_past and "schedule" not in chosen.task:
         lines.append(
             'schedule = "manual"  # the file ends in the past; without this line, every window\'s end retrains'
         )
@@ -52,7 +72,11 @@ def write_task_file(guessed: Guessed, profile: Profile, file: Path, import_comma
         if one.num_missing:
             share = 100 * one.num_missing / max(1, profile.num_rows)
             lines.append(f"optional = true  # missing in {say_count(one.num_missing, 'row')} ({share:.1f} %)")
-    lines += ["", "[training]", f'experts = "auto"  {_remark(_EXPERTS)}', *_choose_loss(guessed)]
+    if chosen.guard:
+        lines += ["", "[guard]", *_assign(chosen.guard)]
+    guesses = {"experts": [f'experts = "auto"  {_remark(_EXPERTS)}'], "regression_loss": _choose_loss(guessed)}
+    lines += ["", "[training]", *(line for key, said in guesses.items() if key not in chosen.training for line in said)]
+    lines += _assign(chosen.training)
     if guessed.left_out:
         lines += ["", "# Left out:"]
         lines += [
@@ -99,6 +123,23 @@ def _list_classes(classes: tuple[str, ...]) -> list[str]:
     if len(line) <= _WIDTH:
         return [f"{line}  {remark}"]
     return [f"classes = [  {remark}", *(f"    {_text(one)}," for one in classes), "]"]
+
+
+def _assign(values: Mapping[str, object]) -> list[str]:
+    """A line for each key with a value; None is not written."""
+    return [f"{key} = {_value(value)}" for key, value in values.items() if value is not None]
+
+
+def _value(value: object) -> str:
+    """A value of TOML."""
+    match value:
+        case str():
+            return _text(value)
+        case Mapping():
+            return f"{{ {', '.join(_assign(value))} }}"
+        case list() | tuple():
+            return f"[{', '.join(map(_value, value))}]"
+    return json.dumps(value)
 
 
 def _text(text: str) -> str:

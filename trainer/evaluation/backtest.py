@@ -12,13 +12,12 @@ from functools import partial
 
 from sqlalchemy import Engine
 
-from contracts.clock import from_micros
 from contracts.errors import CycleError
 from contracts.manifest import Manifest
 from contracts.quality.skill import FEW_WINDOWS
 from contracts.task import Task
 from contracts.verdict import EXTRA_WINDOWS, Comparison
-from store.error_cells import Cell, record_cells
+from store.error_cells import Cell
 from store.tasks.catalog import Schema
 from trainer.data.replica import Replica, find_replica
 from trainer.data.snapshot import MOST_COUNTED, Reading, read_for_cycle
@@ -37,7 +36,7 @@ from trainer.evaluation.kept_scores import mix_as_of, score_origin
 from trainer.evaluation.mixture import as_answered, mix
 from trainer.evaluation.old_cells import delete_old_cells
 from trainer.evaluation.release_gates import reason_to_skip
-from trainer.evaluation.stored_matrix import read_stored
+from trainer.evaluation.stored_matrix import CellLedger, StoredCells
 from trainer.evaluation.suspect_windows import counted
 from trainer.evaluation.units import Executor, InThisProcess, KeptFit, cut_units, oldest_first
 from trainer.export.opened_artefact import Artefact
@@ -76,7 +75,7 @@ def backtest(
         raise CycleError(f"Nothing can be fitted as of this cutoff: {reason}.")
     store = open_fits(engine, settings, schema)
     return fill_and_judge(
-        engine,
+        StoredCells(engine),
         reading,
         store,
         settings,
@@ -110,7 +109,7 @@ def _fewest_windows(task: Task) -> int:
 
 
 def fill_and_judge(
-    engine: Engine,
+    ledger: CellLedger,
     reading: Reading,
     store: FitStore,
     settings: TrainerSettings,
@@ -147,7 +146,7 @@ def fill_and_judge(
                 on_fit(fit, manifest, cells)
 
         filled = fill_matrix(
-            engine,
+            ledger,
             reading,
             store,
             settings,
@@ -204,7 +203,7 @@ def compare(task: Task, cells: Sequence[Cell], verdict: HorizonVerdict) -> list[
 
 
 def fill_matrix(
-    engine: Engine,
+    ledger: CellLedger,
     reading: Reading,
     store: FitStore,
     settings: TrainerSettings,
@@ -228,7 +227,7 @@ def fill_matrix(
     """
     task = reading.schema.task
     needed = _needed_pairs(reading, count)
-    stored = read_stored(engine, reading, store, needed)
+    stored = ledger.read(reading, store, needed)
     matrix = {(cell.origin, cell.window, cell.method): cell for cell in stored.cells}
     wanted = _missing_pairs(reading, matrix.values(), needed)
     for origin, window in stored.to_rescore:
@@ -254,8 +253,7 @@ def fill_matrix(
     def add_scores(fit: Artefact) -> list[Cell]:
         origin = fit.manifest.cutoff
         cells = score_origin(reading, fit, wanted.get(origin, []))
-        with engine.begin() as connection:
-            record_cells(connection, reading.schema.task_id, task.recipe, cells, from_micros(reading.read_at))
+        ledger.record(reading, cells)
         add(cells)
         report("origin.scored", origin=origin, num_cells=len(cells))
         return cells

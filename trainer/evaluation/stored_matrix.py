@@ -17,12 +17,14 @@ Windows before the reading hold rows that this cycle does not read. They are cou
 cutoff, or before events were last withdrawn: other cells know what was known.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
 from sqlalchemy import Connection, Engine
 
+from contracts.clock import from_micros
 from contracts.task import Task
 from store.error_cells import (
     NAIVE,
@@ -34,6 +36,7 @@ from store.error_cells import (
     find_oldest_of_newest,
     read_cells,
     read_marks,
+    record_cells,
 )
 from store.events.imports import Retraction, find_last_withdrawal, list_retractions
 from store.events.reading.columns import read_fingerprints
@@ -55,6 +58,46 @@ class StoredMatrix:
 
     cells: list[Cell]
     to_rescore: list[tuple[int, int]]
+
+
+class CellLedger(Protocol):
+    """Where the cells of a matrix are kept while it is filled."""
+
+    def read(self, reading: Reading, store: FitStore, needed: Collection[tuple[int, int]]) -> StoredMatrix:
+        """The kept cells that count as of the reading."""
+        ...
+
+    def record(self, reading: Reading, cells: Sequence[Cell]) -> None:
+        """Keep cells that were scored on the rows of the reading."""
+        ...
+
+
+@dataclass(frozen=True)
+class StoredCells:
+    """The ledger in PostgreSQL, which cycles and live scoring share."""
+
+    engine: Engine
+
+    def read(self, reading: Reading, store: FitStore, needed: Collection[tuple[int, int]]) -> StoredMatrix:
+        return read_stored(self.engine, reading, store, needed)
+
+    def record(self, reading: Reading, cells: Sequence[Cell]) -> None:
+        task_id, recipe = reading.schema.task_id, reading.schema.task.recipe
+        with self.engine.begin() as connection:
+            record_cells(connection, task_id, recipe, cells, from_micros(reading.read_at))
+
+
+class CellsInMemory:
+    """A ledger of the cells of one reading, which ends with the process: no row comes or goes meanwhile."""
+
+    def __init__(self) -> None:
+        self._cells: dict[tuple[int, int, str], Cell] = {}
+
+    def read(self, reading: Reading, store: FitStore, needed: Collection[tuple[int, int]]) -> StoredMatrix:  # noqa: ARG002
+        return StoredMatrix([*self._cells.values()], [])
+
+    def record(self, reading: Reading, cells: Sequence[Cell]) -> None:  # noqa: ARG002
+        self._cells |= {(cell.origin, cell.window, cell.method): cell for cell in cells}
 
 
 def read_stored(

@@ -15,10 +15,12 @@ from typing import Protocol
 import msgspec
 
 from contracts.calibration import Calibration
+from store.error_cells import Cell
 from trainer.data.snapshot import Reading
+from trainer.evaluation.calibration import calibration_of
 from trainer.evaluation.fit_store import FitStore
 from trainer.evaluation.horizon import HorizonVerdict
-from trainer.evaluation.mixture import Mixture
+from trainer.evaluation.mixture import Mixture, as_answered, mix
 from trainer.evaluation.origin_fits import UNCALIBRATED, fit_origins, keep_fit
 from trainer.network.device import choose_device
 from trainer.network.training_loop import EpochReport
@@ -73,6 +75,14 @@ class Executor(Protocol):
 
         `before_keep` is called before fits are kept.
         """
+
+
+def candidate_unit(reading: Reading, cells: Sequence[Cell], verdict: HorizonVerdict) -> tuple[Unit, list[Cell]]:
+    """The unit of the fit of the reading's cutoff, and the matrix as if every fit had answered as this one will."""
+    task, cutoff = reading.schema.task, reading.cutoff
+    mixture = mix(task, cells, cutoff)
+    answered = as_answered(task, cells, mixture)
+    return Unit(reading, (cutoff,), verdict, calibration_of(task, answered), mixture), answered
 
 
 def cut_units(reading: Reading, origins: Sequence[int], settings: TrainerSettings) -> list[Unit]:

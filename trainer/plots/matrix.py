@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.dates import ConciseDateFormatter
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from contracts.clock import count_windows, format_moment
@@ -17,7 +18,12 @@ from trainer.plots.canvas import CLOSED, HORIZON, OURS, YARDSTICK, new_figure, s
 
 
 def save_error_by_age(task: Task, cutoff: int, verdict: HorizonVerdict, file: Path) -> None:
-    """Write a picture: mean error and band by age, the naive error, and the validated ages shaded."""
+    """Write the picture of `draw_error_by_age`."""
+    save_figure(draw_error_by_age(task, cutoff, verdict), file)
+
+
+def draw_error_by_age(task: Task, cutoff: int, verdict: HorizonVerdict) -> Figure:
+    """A picture: mean error and band by age, the naive error, and the validated ages shaded."""
     ending = verdict.reason or next((age.reason for age in verdict.ages if age.reason), "")
     figure, axes = new_figure((8, 4.5), f"{task.name}, cutoff {format_moment(cutoff)}\n{ending}".rstrip())
     shown = [age for age in verdict.ages if math.isfinite(age.mean)]
@@ -44,7 +50,7 @@ def save_error_by_age(task: Task, cutoff: int, verdict: HorizonVerdict, file: Pa
     axes.set_ylabel(task.error_name.replace("_", " "))
     if axes.has_data():
         axes.legend(loc="best", fontsize=8)
-    save_figure(figure, file)
+    return figure
 
 
 def save_matrix(task: Task, cells: Sequence[Cell], file: Path) -> None:

@@ -42,9 +42,7 @@ from trainer.data.labels import clip_labels
 from trainer.data.replica import find_replica
 from trainer.data.snapshot import Reading
 from trainer.evaluation.backtest import compare, delete_unneeded, fill_and_judge, read_needed
-from trainer.evaluation.calibration import calibration_of
 from trainer.evaluation.fit_store import FitStore, open_fits
-from trainer.evaluation.mixture import as_answered, mix
 from trainer.evaluation.origin_fits import is_fit_of
 from trainer.evaluation.release_gates import (
     check_horizon,
@@ -52,8 +50,9 @@ from trainer.evaluation.release_gates import (
     describe_matrix,
 )
 from trainer.evaluation.scoring import answer, score
+from trainer.evaluation.stored_matrix import StoredCells
 from trainer.evaluation.suspect_windows import set_aside
-from trainer.evaluation.units import Executor, Unit
+from trainer.evaluation.units import Executor, Unit, candidate_unit
 from trainer.executors.executor import open_executor, own_settings
 from trainer.export.opened_artefact import Artefact, verify_artefact
 from trainer.monitoring.promises import open_cutoffs
@@ -163,7 +162,7 @@ def _retrain(
 
     attempt.begin("score", **_rows(reading))
     cells, horizon = fill_and_judge(
-        engine,
+        StoredCells(engine),
         reading,
         store,
         settings,
@@ -174,12 +173,10 @@ def _retrain(
     )
 
     attempt.begin("fit")
-    mixture = mix(task, cells, cutoff)
-    if mixture is not None:
-        attempt.report("mixture.weighed", weight=mixture.weight, is_answering=mixture.is_answering)
-    cells = as_answered(task, cells, mixture)
-    calibration = calibration_of(task, cells)
-    is_new = _fit_or_reuse(attempt, executor, Unit(reading, (cutoff,), horizon, calibration, mixture), store)
+    unit, cells = candidate_unit(reading, cells, horizon)
+    if unit.mixture is not None:
+        attempt.report("mixture.weighed", weight=unit.mixture.weight, is_answering=unit.mixture.is_answering)
+    is_new = _fit_or_reuse(attempt, executor, unit, store)
 
     attempt.begin("verify")
     candidate = verify_artefact(store.folder(cutoff))

@@ -27,7 +27,7 @@ from tests.integration.drifting_task import (
 from trainer.data.snapshot import Reading, read
 from trainer.evaluation.backtest import _needed_pairs, fill_and_judge, read_needed
 from trainer.evaluation.fit_store import FitStore
-from trainer.evaluation.stored_matrix import read_stored
+from trainer.evaluation.stored_matrix import StoredCells, read_stored
 from trainer.evaluation.units import InThisProcess
 from trainer.replay.replay import _origins, first_needed
 
@@ -61,7 +61,7 @@ def both(engine: Engine, schema: Schema) -> tuple[Reading, Reading]:
 def judged(engine: Engine, reading: Reading, home: Path) -> Any:
     store, executor = FitStore(home, reading.schema.task), InThisProcess(settings(home))
     return fill_and_judge(
-        engine, reading, store, settings(home), executor, report=Story(), on_epoch=lambda _epoch: None
+        StoredCells(engine), reading, store, settings(home), executor, report=Story(), on_epoch=lambda _epoch: None
     )
 
 

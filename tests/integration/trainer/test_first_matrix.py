@@ -11,6 +11,7 @@ from store.tasks.catalog import Schema
 from tests.integration.drifting_task import Story, cutoff_after, define, drifting_task, now, settings
 from trainer.evaluation.backtest import fill_and_judge, read_needed
 from trainer.evaluation.fit_store import FitStore
+from trainer.evaluation.stored_matrix import StoredCells
 from trainer.evaluation.units import InThisProcess
 
 
@@ -19,7 +20,7 @@ def fill(engine: Engine, schema: Schema, num_windows: int, home: Path) -> tuple[
     reading, story = read_needed(engine, schema, cutoff_after(num_windows), now()), Story()
     store = FitStore(home, schema.task)
     cells, _ = fill_and_judge(
-        engine,
+        StoredCells(engine),
         reading,
         store,
         settings(home),

@@ -52,6 +52,7 @@ COVERED = (
     "trainer",
     "cli",
     "client",
+    "estimators",
     "tests",
     "reference",
 )
@@ -84,6 +85,7 @@ PARTS = {
             "service",
             "trainer",
             "cli",
+            "estimators",
             "migrations",
             "benchmarks",
             "handbook",

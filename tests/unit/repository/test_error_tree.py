@@ -19,7 +19,7 @@ MODULES = (
     "cli.errors",
     "benchmarks.errors",
 )
-PACKAGES = ("contracts", "store", "service", "trainer", "cli", "migrations", "benchmarks", "handbook")
+PACKAGES = ("contracts", "store", "service", "trainer", "cli", "estimators", "migrations", "benchmarks", "handbook")
 
 
 def defined_errors() -> list[type[MorrowError]]:

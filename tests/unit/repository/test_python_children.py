@@ -9,7 +9,7 @@ import pytest
 from contracts.runtime.python_process import protect_imports_of_children, python_command
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("benchmarks", "cli", "contracts", "handbook", "migrations", "service", "store", "trainer")
+PACKAGES = ("benchmarks", "cli", "contracts", "estimators", "handbook", "migrations", "service", "store", "trainer")
 # uv is told for which interpreter it makes an environment; no Python is started by that.
 EXEMPT = {("benchmarks/serving/servers.py", '"--python", sys.executable')}
 
