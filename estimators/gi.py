@@ -192,7 +192,7 @@ class _GIEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn is unty
 
 
 class GIClassifier(ClassifierMixin, _GIEstimator):  # type: ignore[misc]  # scikit-learn is untyped
-    """A classifier that knows until when it may be believed. `t` holds the moment of each row."""
+    """A classifier that says how long it stays valid. `t` holds the moment of each row."""
 
     def fit(self, X: Any, y: Any, t: Any) -> Self:
         """Backtest, judge the horizon and fit, as a cycle does. Raises ValueError for rows that break a rule."""
@@ -227,7 +227,7 @@ class GIClassifier(ClassifierMixin, _GIEstimator):  # type: ignore[misc]  # scik
 
 
 class GIRegressor(RegressorMixin, _GIEstimator):  # type: ignore[misc]  # scikit-learn is untyped
-    """A regressor that knows until when it may be believed. `t` holds the moment of each row."""
+    """A regressor that says how long it stays valid. `t` holds the moment of each row."""
 
     def fit(self, X: Any, y: Any, t: Any) -> Self:
         """Backtest, judge the horizon and fit, as a cycle does. Raises ValueError for rows that break a rule."""
