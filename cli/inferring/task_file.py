@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from cli.inferring.guess import Guessed
 from cli.inferring.kinds import Judged
