@@ -11,9 +11,9 @@ import fcntl
 import io
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import msgspec
 
@@ -90,18 +90,7 @@ class AnswerFile:
         if taken:
             advice = "rename the file's" if self._keeps_cells else "choose an --out that ends in .ndjson"
             raise InvalidInput([Fault(name, f"names a column of the answers: {advice}") for name in taken])
-        try:
-            self._stream = os.fdopen(os.open(self._part, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
-            fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_there = self._part.exists() and os.path.samestat(self._part.stat(), os.fstat(self._stream.fileno()))
-        except BlockingIOError:
-            self._stream.close()
-            raise _held(self._path) from None
-        except OSError as error:
-            raise cannot_write(self._part, error) from error
-        if not is_there:  # the other command has just given it its last name
-            self._stream.close()
-            raise _held(self._path)
+        self._stream = _open_alone(self._part, path)
 
     @property
     def columns(self) -> list[str]:
@@ -215,8 +204,22 @@ class AnswerFile:
         )
 
 
-def _held(path: Path) -> Unavailable:
-    return Unavailable(f"Another command writes {path}: wait for its end, or choose another --out.")
+def _open_alone(part: Path, path: Path) -> BinaryIO:
+    """The file of answers to `path` until it is complete. Raises Unavailable if another command writes it."""
+    with ExitStack() as closing:
+        try:
+            stream = closing.enter_context(os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT, 0o666), "r+b"))
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Else the other command has just given it its last name.
+            is_there = part.exists() and os.path.samestat(part.stat(), os.fstat(stream.fileno()))
+        except BlockingIOError:
+            is_there = False
+        except OSError as error:
+            raise cannot_write(part, error) from error
+        if not is_there:
+            raise Unavailable(f"Another command writes {path}: wait for its end, or choose another --out.")
+        closing.pop_all()
+        return stream
 
 
 def _line(cells: Sequence[Any]) -> bytes:

@@ -2,8 +2,8 @@
 
 Both follow from errors of earlier origins on windows whose labels were due at this origin, so nothing later reaches a
 weight. Weights are those of Hedge (Freund and Schapire, 1997): an expert whose mean error is a share r above the
-other's weighs `exp(−η·r)` as much. They stay near one half while the experts are alike, and follow the better one where
-they are not. No expert vanishes: after a change it may be the better one.
+other's weighs `exp(−η·r)` as much. They stay near one half while the experts are alike, and follow the better one if
+they differ. No expert vanishes: after a change it may be the better one.
 
 The matrix holds our cells as each fit answers. Next to each stands the cell of what that fit would have answered
 otherwise. So the errors behind a promise can be those of one and the same procedure (`as_if`).
@@ -116,8 +116,8 @@ def _has_lightgbm(*, is_required: bool) -> bool:
 
 def _experts(task: Task, cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell], list[Cell]]:
     """The cells of the network alone, of the mixture and of LightGBM, at the origins that have experts."""
-    has_experts = {(cell.origin, cell.window) for cell in cells if cell.method in (MIXTURE, ALONE)}
-    found = [cell for cell in cells if (cell.origin, cell.window) in has_experts]
+    pairs = {(cell.origin, cell.window) for cell in cells if cell.method in (MIXTURE, ALONE)}
+    found = [cell for cell in cells if (cell.origin, cell.window) in pairs]
     alone, mixed = (
         [cell for cell in as_if(task, found, is_mixed=is_mixed) if cell.method == task.training.method]
         for is_mixed in (False, True)

@@ -129,14 +129,15 @@ class _Flat:
                 self.leaves.append((number, here, target, node["leaf_value"]))
                 continue
             if node["decision_type"] == "==":  # those in the set go left, which is where the comparison is false
-                mode, value, goes_true, first, second = "BRANCH_LEQ", 0.5, False, "right_child", "left_child"
+                value, goes_true, first, second = 0.5, False, "right_child", "left_child"
             else:
                 value = float(node["threshold"])
                 value = np.nextafter(value, -np.inf) if value == -_NEARLY_ZERO else value
                 # Without missing values in the fit, LightGBM reads a missing one as 0.
                 goes_true = node["default_left"] if node["missing_type"] == "NaN" else value >= 0
-                mode, first, second = "BRANCH_LEQ", "left_child", "right_child"
-            self.nodes.append((number, here, columns.place(node), mode, value, found, found + 1, int(goes_true)))
+                first, second = "left_child", "right_child"
+            place = columns.place(node)
+            self.nodes.append((number, here, place, "BRANCH_LEQ", value, found, found + 1, int(goes_true)))
             waiting += [node[first], node[second]]
             found += 2
 
