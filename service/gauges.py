@@ -26,7 +26,7 @@ class StateGauges(Collector):
         self._now = now
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        return [*self._workers(), *self._errors(), *self._cycles()]
+        return [*self._workers(), *self._errors(), *self._cycles(), *self._labels()]
 
     def _workers(self) -> Iterable[GaugeMetricFamily]:
         model = GaugeMetricFamily("morrow_model_info", "A version that answers", labels=["task", "version"])
@@ -106,3 +106,11 @@ class StateGauges(Collector):
             last = task_state.last_ended
             held.add_metric([task], last is not None and last.state == "held")
         return since, better, paused, failed, held, window
+
+    def _labels(self) -> Iterable[GaugeMetricFamily]:
+        unlabelled = GaugeMetricFamily("morrow_unlabelled_events", "Events that wait for their label", labels=["task"])
+        waiting = GaugeMetricFamily("morrow_waiting_labels", "Labels that wait for their event", labels=["task"])
+        for task, task_state in self._follower.task_states.items():
+            unlabelled.add_metric([task], task_state.num_unlabelled)
+            waiting.add_metric([task], task_state.num_waiting)
+        return unlabelled, waiting

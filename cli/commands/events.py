@@ -61,6 +61,9 @@ def import_events(
     separator: Separator = None,
     quote: Quote = None,
     encoding: Encoding = None,
+    unlabelled: Annotated[
+        bool, typer.Option("--unlabelled", help="Keep rows without a label until it comes, instead of refusing them.")
+    ] = False,
     again: Annotated[
         bool, typer.Option("--again", help="Store content a second time that was imported before with other options.")
     ] = False,
@@ -104,6 +107,7 @@ def import_events(
         separator=separator,
         quote=quote,
         encoding=encoding,
+        unlabelled=unlabelled,
     )
     if dry_run:
         imported = try_import(url, task, file, format=format, options=options)

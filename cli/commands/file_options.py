@@ -47,6 +47,7 @@ def make_options(
     encoding: str | None,
     columns: list[str] | None = None,
     id_from: str | None = None,
+    unlabelled: bool = False,
 ) -> Options:
     """The options of a reader. Raises InvalidInput."""
     return Options(
@@ -61,4 +62,5 @@ def make_options(
         day_first=day_first,
         at_format=at_format,
         decimal=decimal,
+        unlabelled=unlabelled,
     )

@@ -72,13 +72,17 @@ def match_columns(names: Sequence[str], task: Task, options: Options, needed_val
             continue
         if places is not None:
             found[ours] = places
-    needed = [*needed_values, *(feature.name for feature in task.features if not feature.optional)]
+    needed = [value for value in needed_values if value != "label" or not options.unlabelled]
+    needed += [feature.name for feature in task.features if not feature.optional]
     told = {*mapped, *(fault.field for fault in faults)}
     absent = [ours for ours in needed if ours not in found and ours not in told]
     faults += [match.missing(ours, is_last=ours == absent[-1]) for ours in absent]
     if faults:
         raise InvalidInput(faults)
     id_from = tuple(match.place_of("--id-from", name) for name in options.id_from)
+    if options.unlabelled and not options.id_from and "event_id" not in found:
+        reason = "needs ids that stay when labels come: a column event_id, or --id-from COLUMNS"
+        raise InvalidInput([Fault("--unlabelled", reason)])
     columns = Columns(
         event_id=found["event_id"][0] if "event_id" in found else None,
         id_from=id_from,

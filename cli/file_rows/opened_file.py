@@ -130,7 +130,8 @@ def _open_ndjson(source: Source, task: Task, options: Options, needed_values: Se
     if names is None:
         _refuse_columns(options)
         notes: tuple[str, ...] = ()
-        found = read_ndjson(_as_utf8(source, encoding))
+        needs_label = "label" in needed_values and not options.unlabelled
+        found = read_ndjson(_as_utf8(source, encoding), needs_label=needs_label)
     else:
         columns = match_columns(names, task, options, needed_values)
         has_row_ids = columns.has_row_ids

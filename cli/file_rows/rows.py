@@ -33,6 +33,7 @@ _BOOLEANS = {text: unify_truth(text) for text in TRUTHS if unify_truth(text) != 
 # The key of the label's style among those of features.
 LABEL = "label "
 _DIGEST_BYTES = 12
+_UNLABELLED = Fault("label", "is required: --unlabelled keeps events without a label until it comes")
 _INFINITIES = ("inf", "infinity")
 
 Read = Callable[[Any], Any]
@@ -71,7 +72,8 @@ def encode_row(event: Mapping[str, Any]) -> Row:
 class RowReader:
     """Reads rows of cells as events. The cells of Parquet have types; those of CSV are texts.
 
-    If ids are digests of rows, `num_equal` counts the rows that equal an earlier one.
+    If ids are digests of rows, `num_equal` counts the rows that equal an earlier one. With `unlabelled`, a row with an
+    empty label becomes an event without one.
     """
 
     columns: Columns
@@ -81,6 +83,7 @@ class RowReader:
     features: Sequence[tuple[str, int, Read]]
     notes: tuple[str, ...] = ()
     num_equal: int = 0
+    unlabelled: bool = False
     _seen: Counter[bytes] = field(default_factory=Counter)
 
     def read(self, cells: Sequence[Any]) -> tuple[bytes, tuple[Fault, ...], bool]:
@@ -111,8 +114,8 @@ class RowReader:
         if columns.at:
             event["at"] = self.moment(_join(cells, columns.at))
         event["features"] = {name: read(cells[place]) for name, place, read in self.features}
-        if columns.label is not None:
-            event["label"] = self.label(cells[columns.label])
+        if columns.label is not None and not self._lacks_label(label := self.label(cells[columns.label])):
+            event["label"] = label
         if columns.known_at is not None and (known_at := cells[columns.known_at]) not in ("", None):
             event["known_at"] = self.moment(known_at)
         return event
@@ -143,11 +146,16 @@ class RowReader:
         event["features"] = {
             name: attempt(f"features.{name}", read, cells[place]) for name, place, read in self.features
         }
-        if columns.label is not None:
-            event["label"] = attempt("label", self.label, cells[columns.label])
+        if columns.label is not None and not self._lacks_label(
+            label := attempt("label", self.label, cells[columns.label])
+        ):
+            event["label"] = label
         if columns.known_at is not None and (known_at := cells[columns.known_at]) not in ("", None):
             event["known_at"] = attempt("known_at", self.moment, known_at)
         return event, tuple(faults), is_sent
+
+    def _lacks_label(self, label: Any) -> bool:
+        return self.unlabelled and label in ("", None)
 
     def _join_id(self, cells: Sequence[Any]) -> str:
         parts = [self.event_id(cells[place]) for place in self.columns.id_from]
@@ -231,6 +239,7 @@ def compile_reader(
             for name, place in columns.features
         ],
         notes=notes,
+        unlabelled=options.unlabelled,
     )
 
 
@@ -254,8 +263,18 @@ def read_rows(stream: BinaryIO, table: CsvTable, reader: RowReader) -> Iterator[
         yield Row(line, cells, table, faults, is_sent, f"line {number}")
 
 
-def read_ndjson(stream: Iterable[bytes]) -> Iterator[Row]:
-    """Rows of a file with one event as JSON on each line. Lines are sent unchanged; empty ones are skipped."""
+class _Labelled(msgspec.Struct):
+    label: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_read_label = msgspec.json.Decoder(_Labelled).decode
+
+
+def read_ndjson(stream: Iterable[bytes], *, needs_label: bool = True) -> Iterator[Row]:
+    """Rows of a file with one event as JSON on each line. Lines are sent unchanged; empty ones are skipped.
+
+    With `needs_label`, a line without a label is refused, as a row with an empty one is.
+    """
     is_first = True
     for number, line in enumerate(stream, start=1):
         event = strip_line(line)
@@ -270,8 +289,18 @@ def read_ndjson(stream: Iterable[bytes]) -> Iterator[Row]:
         if len(event) > MAX_ROW_BYTES:
             faults = (Fault("row", f"is longer than {MAX_ROW_BYTES} bytes"),)
             yield Row(event, faults=faults, is_sent=False, place=f"line {number}")
+        elif needs_label and _lacks_label(event):
+            yield Row(_without_reason(event), faults=(_UNLABELLED,), is_sent=False, place=f"line {number}")
         else:
             yield Row(_without_reason(event), place=f"line {number}")
+
+
+def _lacks_label(line: bytes) -> bool:
+    """Whether a line is an object without a label. One that is no object is left for the API to refuse."""
+    try:
+        return _read_label(line).label is msgspec.UNSET
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
 
 
 def strip_line(line: bytes) -> bytes:

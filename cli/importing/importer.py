@@ -42,7 +42,7 @@ NUM_CONNECTIONS = 3
 NUM_LOOKED_AT = 1000
 OUTCOMES = ("created", "duplicates", "conflicts", "rejected")
 # Reported only if there were any.
-ERASED = "erased"
+RARE_OUTCOMES = ("unlabelled", "erased")
 NDJSON = {"content-type": "application/x-ndjson"}
 
 
@@ -131,7 +131,7 @@ def import_events(
         differences = explain_conflicts(api, task_name, conflicts)
     if place is not None:
         place.unlink(missing_ok=True)
-    shown = (*OUTCOMES, ERASED) if ERASED in mark.counts else OUTCOMES
+    shown = (*OUTCOMES, *(outcome for outcome in RARE_OUTCOMES if outcome in mark.counts))
     return Imported(
         num_rows=mark.num_rows,
         num_before=first.num_rows,
@@ -310,7 +310,9 @@ def post_events(api: httpx.Client, task: str, events: Iterable[dict[str, Any]]) 
 def _advance(
     mark: Bookmark, batch: Sequence[Row], answer: dict[str, Any], refused: Sequence[Refused], rejects_bytes: int
 ) -> Bookmark:
-    counts = Counter(mark.counts) + Counter({outcome: answer.get(outcome, 0) for outcome in (*OUTCOMES, ERASED)})
+    counts = Counter(mark.counts) + Counter(
+        {outcome: answer.get(outcome, 0) for outcome in (*OUTCOMES, *RARE_OUTCOMES)}
+    )
     counts["rejected"] += sum(not row.is_sent for row in batch)
     return msgspec.structs.replace(
         mark,

@@ -66,7 +66,8 @@ def print_imported(task: str, imported: Imported, *, dry_run: bool, corrected: s
             f"The refused rows are in {imported.rejects}, with the reasons{_remedy(task, imported, corrected)}.",
             markup=False,
         )
-    if imported.import_id is not None and imported.counts["created"]:
+    stored = imported.counts["created"] + imported.counts.get("unlabelled", 0)
+    if imported.import_id is not None and stored:
         console.print(f"Import {imported.import_id}. If it was a mistake: {_retract(task, imported)}", markup=False)
         if imported.has_row_ids and imported.counts["duplicates"]:
             console.print(

@@ -19,6 +19,7 @@ class Options:
     dropped     columns that are not read
     missing     cells that mean a missing value, besides empty ones
     day_first   whether 01/02/2026 is in February
+    unlabelled  whether a row without a label is kept until its label comes
     """
 
     encoding: str | None = None
@@ -32,6 +33,7 @@ class Options:
     day_first: bool | None = None
     at_format: str | None = None
     decimal: Decimal | None = None
+    unlabelled: bool = False
 
 
 DEFAULTS = Options()

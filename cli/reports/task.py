@@ -88,8 +88,7 @@ def _kept_version(status: dict[str, Any]) -> str | None:
 def print_task(name: str, status: dict[str, Any]) -> None:
     """Print a task's state, skill and champion, its expected and realised errors by age, and its last cycles."""
     console = Console()
-    events = "event" if status["num_events"] == 1 else "events"
-    console.print(f"{name}, revision {status['revision']}: {status['num_events']:,} {events}")
+    console.print(f"{name}, revision {status['revision']}: {_say_rows(status)}")
     for heading, text in state_facts(status):
         console.print(f"{heading:<10}{text}", markup=False, highlight=False)
     if status["skill"] is not None:
@@ -104,6 +103,17 @@ def print_task(name: str, status: dict[str, Any]) -> None:
         if cycle["reason"]:
             console.print(f"{cycle['cutoff']} {cycle['state']}: {cycle['reason']}", markup=False, highlight=False)
     _print_warnings(console, status)
+
+
+def _say_rows(status: dict[str, Any]) -> str:
+    """How many events a task has, and how many of them and of their labels wait for their other half."""
+    events = "event" if status["num_events"] == 1 else "events"
+    counts = [f"{status['num_events']:,} {events}"]
+    if unlabelled := status.get("num_unlabelled"):
+        counts.append(f"{unlabelled:,} without a label")
+    if waiting := status.get("num_waiting"):
+        counts.append(f"{waiting:,} {'label' if waiting == 1 else 'labels'} without an event")
+    return ", ".join(counts)
 
 
 def state_facts(status: dict[str, Any]) -> Iterator[tuple[str, str]]:

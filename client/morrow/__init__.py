@@ -4,7 +4,19 @@
 `ApiError`, with one class for each problem that a program acts on, such as `OutsideHorizon`.
 """
 
-from morrow.answers import Answer, Champion, Event, Fault, NextStep, Problem, RowResult, StoredEvent, TaskStatus, Upload
+from morrow.answers import (
+    UNLABELLED,
+    Answer,
+    Champion,
+    Event,
+    Fault,
+    NextStep,
+    Problem,
+    RowResult,
+    StoredEvent,
+    TaskStatus,
+    Upload,
+)
 from morrow.client import AsyncClient, Client
 from morrow.errors import (
     ApiError,
@@ -30,6 +42,7 @@ from morrow.errors import (
 from morrow.operations import to_events
 
 __all__ = [
+    "UNLABELLED",
     "Answer",
     "ApiError",
     "AsyncClient",

@@ -71,18 +71,28 @@ class Answers(msgspec.Struct, frozen=True):
     answers: list[Answer]
 
 
+# The label of an event that has none yet.
+UNLABELLED = msgspec.UNSET
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A labelled row. `known_at` is when its label became known; None for `at` plus the task's label delay."""
+    """A row with its label, which may come later: without one it is `UNLABELLED`.
+
+    `known_at` is when its label became known; None for `at` plus the task's label delay.
+    """
 
     event_id: str
     at: datetime
     features: Mapping[str, Any]
-    label: bool | float | str
+    label: bool | float | str | msgspec.UnsetType = UNLABELLED
     known_at: datetime | None = None
 
 
 class StoredEvent(msgspec.Struct, frozen=True):
-    """An event as it is stored. `revision` is 1 at first, and each correction adds 1."""
+    """An event as it is stored. `revision` is 1 at first, and each correction adds 1.
+
+    Without a label it is 0, and each correction takes 1 away.
+    """
 
     event: Event
     revision: int
@@ -100,7 +110,7 @@ class RowResult(msgspec.Struct, frozen=True):
     """What became of one event of an upload; `errors` say why it was rejected."""
 
     event_id: str | None
-    status: Literal["created", "duplicate", "conflict", "rejected", "erased"]
+    status: Literal["created", "unlabelled", "duplicate", "conflict", "rejected", "erased"]
     errors: list[Fault] = []
 
 
@@ -113,28 +123,31 @@ class Stored(msgspec.Struct, frozen=True):
     rejected: int
     results: list[RowResult] = []
     erased: int = 0
+    unlabelled: int = 0
 
 
 class Upload(msgspec.Struct, frozen=True):
     """The report of an upload: how many events were sent, and what became of them.
 
-    A duplicate was stored before with the same content. `refused` holds every event that was not stored: rejected, in
-    conflict with the stored one, or erased before.
+    A duplicate was stored before with the same content. `unlabelled` events wait for their label. `refused` holds every
+    event that was not stored: rejected, in conflict with the stored one, or erased before.
     """
 
     sent: int = 0
     created: int = 0
     duplicates: int = 0
     refused: Sequence[RowResult] = ()
+    unlabelled: int = 0
 
     def add(self, chunk: Stored, sent: int) -> "Upload":
         """The report with one more chunk."""
-        refused = [one for one in chunk.results if one.status not in ("created", "duplicate")]
+        refused = [one for one in chunk.results if one.status not in ("created", "unlabelled", "duplicate")]
         return Upload(
             self.sent + sent,
             self.created + chunk.created,
             self.duplicates + chunk.duplicates,
             [*self.refused, *refused],
+            self.unlabelled + chunk.unlabelled,
         )
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from morrow.answers import Answer, Answers, Corrected, Event, Stored, StoredEvent, TaskStatus, Upload
+from morrow.answers import UNLABELLED, Answer, Answers, Corrected, Event, Stored, StoredEvent, TaskStatus, Upload
 from morrow.errors import ApiError, MorrowError, NaiveMoment, UploadInterrupted
 from morrow.exchanges import Exchange, Request, ask
 from morrow.values import (
@@ -115,7 +115,7 @@ def upload(
     *,
     on_progress: Callable[[Upload], object] = lambda _: None,
 ) -> Exchange[Upload]:
-    """Store labelled events, a thousand at a time. Events that are stored already count as duplicates.
+    """Store events, a thousand at a time. Events that are stored already count as duplicates.
 
     `on_progress` gets the report after each chunk. Events that break a rule are in the report's `refused`; the others
     are stored. Raises UploadInterrupted, and then the same events may be sent again; ValueError or TypeError for an
@@ -190,20 +190,29 @@ def is_ready(_settings: Settings) -> Exchange[bool]:
 
 
 def to_events(
-    rows: Any, *, event_id: str = "event_id", at: str = "at", label: str = "label", known_at: str | None = None
+    rows: Any,
+    *,
+    event_id: str = "event_id",
+    at: str = "at",
+    label: str | None = "label",
+    known_at: str | None = None,
+    unlabelled: bool = False,
 ) -> Iterator[Event]:
     """Events from a frame (pandas, polars, Arrow) or an iterable of mappings, by the names of their columns.
 
-    All other columns are features. Ids are texts or whole numbers. Raises KeyError with the name of a column that is
+    All other columns are features. Ids are texts or whole numbers. With `label=None` no event has a label; with
+    `unlabelled`, those have none whose label is missing. Raises KeyError with the name of a column that is
     missing, and TypeError for an id that is none.
     """
-    named = [event_id, at, label, *([] if known_at is None else [known_at])]
+    named = [event_id, at, *(name for name in (label, known_at) if name is not None)]
     for number, row in enumerate(to_rows(rows)):
         features = {name: value for name, value in row.items() if name not in named}
         known = None if known_at is None or is_missing(row[known_at]) else row[known_at]
         with _naming(f"row {number}"):
             made_id = to_id(row[event_id])
-        yield Event(event_id=made_id, at=row[at], features=features, label=row[label], known_at=known)
+        is_labelled = label is not None and not (unlabelled and is_missing(row[label]))
+        given = row[label] if label is not None and is_labelled else UNLABELLED
+        yield Event(event_id=made_id, at=row[at], features=features, label=given, known_at=known)
 
 
 def _ask_rows(
@@ -237,7 +246,8 @@ def _encode_event(event: Event, timezone: tzinfo | None) -> bytes:
 def _describe_event(event: Event, timezone: tzinfo | None) -> dict[str, Any]:
     known = {} if event.known_at is None else {"known_at": to_moment(event.known_at, timezone)}
     moment, features = to_moment(event.at, timezone), to_features(event.features)
-    return {"at": moment, "features": features, "label": plain(event.label), **known}
+    label = {} if event.label is UNLABELLED else {"label": plain(event.label)}
+    return {"at": moment, "features": features, **label, **known}
 
 
 @contextmanager

@@ -139,12 +139,19 @@ def _predict(name: str, task: FakeTask, request: httpx.Request) -> httpx.Respons
 def _store(_name: str, task: FakeTask, request: httpx.Request) -> httpx.Response:
     results = []
     for event in msgspec.json.decode(request.content):
-        stored = task.events.setdefault(event["event_id"], event)
-        status = "created" if stored is event else "duplicate" if stored == event else "conflict"
-        task.revisions.setdefault(event["event_id"], 1)
+        event_id = event["event_id"]
+        stored = task.events.get(event_id)
+        if stored is None or ("label" in event and "label" not in stored):  # a whole event replaces one without a label
+            task.events[event_id], task.revisions[event_id] = event, int("label" in event)
+            status = "created" if "label" in event else "unlabelled"
+        elif "label" not in event:
+            status = "duplicate" if event.items() <= stored.items() else "conflict"
+        else:
+            status = "duplicate" if stored == event else "conflict"
         results.append({"event_id": event["event_id"], "status": status})
     counts = Counter(one["status"] for one in results)
     shown = {"created": counts["created"], "duplicates": counts["duplicate"], "conflicts": counts["conflict"]}
+    shown["unlabelled"] = counts["unlabelled"]
     return httpx.Response(200, json={**shown, "rejected": 0, "results": results})
 
 
@@ -158,7 +165,11 @@ def _one_event(_name: str, task: FakeTask, request: httpx.Request) -> httpx.Resp
             return _problem("precondition-failed", 412, f"event_id: {event_id} has revision {revision}")
         changed = {"event_id": event_id, **msgspec.json.decode(request.content)}
         is_same = task.events[event_id] == changed
-        task.events[event_id], task.revisions[event_id] = changed, revision + (not is_same)
+        if "label" in task.events[event_id] and "label" not in changed:
+            return _problem("invalid-input", 422, "label: is required, because the event has one")
+        if not is_same:
+            task.revisions[event_id] = max(revision, 0) + 1 if "label" in changed else revision - 1
+        task.events[event_id] = changed
         return httpx.Response(200, json={"event_id": event_id, "status": "duplicate" if is_same else "corrected"})
     found = {"event": task.events[event_id], "revision": revision, "received_at": _write(datetime.now(UTC))}
     return httpx.Response(200, json=found)

@@ -240,6 +240,8 @@ class TaskContents(Struct, frozen=True, kw_only=True):
     num_events: Annotated[Count, Meta(description="events, each in its present revision")]
     num_revisions: Annotated[Count, Meta(description="all revisions of events")]
     num_rejected: Annotated[Count, Meta(description="stored refused rows")]
+    num_unlabelled: Annotated[Count, Meta(description="events that wait for their label")]
+    num_waiting: Annotated[Count, Meta(description="labels that wait for their event")]
     num_cycles: Count
     num_versions: Annotated[Count, Meta(description="released versions")]
     num_erasures: Count
@@ -305,7 +307,9 @@ class TaskStatus(TaskOverview, frozen=True, kw_only=True):
     """Everything that is known of a task."""
 
     workers: list[Worker]
-    num_events: Count
+    num_events: Annotated[Count, Meta(description="events with their labels")]
+    num_unlabelled: Annotated[Count, Meta(description="events that wait for their label")]
+    num_waiting: Annotated[Count, Meta(description="labels that wait for their event")]
     live_errors: list[LiveError]
     last_verdict: Annotated[dict[str, Any] | None, Meta(description="the newest verdict, with its cycle")]
     cycles: list[Cycle]

@@ -53,7 +53,7 @@ from store.events.row_forms import read_held
 from store.paired_errors import find_unreadable_cells
 from store.tasks.catalog import Schema, define_task, find_task
 from store.tasks.changes import find_renamed
-from store.tasks.row_counts import count_rows
+from store.tasks.row_counts import RowCounts, count_rows
 
 NUM_CYCLES_SHOWN = 10
 _PLAIN = [Depends(takes_only())]
@@ -66,12 +66,16 @@ class StoredStatus:
     schema: Schema
     task_state: TaskState
     skill: Skill | None
-    num_events: int
+    counts: RowCounts
     cycles: Sequence[Cycle]
     rows: RowWarnings
     doubts: LabelDoubts
     last_import: LastImport | None
     faults: Sequence[str]
+
+    @property
+    def num_events(self) -> int:
+        return self.counts.num_events
 
 
 def tasks_router(
@@ -219,6 +223,8 @@ def _add_status(
                 **asdict(overview),
                 workers=describe_workers(heartbeats.all(now.timestamp(), name), name),
                 num_events=found.num_events,
+                num_unlabelled=found.counts.num_unlabelled,
+                num_waiting=found.counts.num_waiting,
                 live_errors=[] if forecaster is None else describe_live_errors(forecaster, task_state.realised),
                 last_verdict=next((_shorten(cycle) for cycle in shown if cycle.verdict), None),
                 cycles=shown,
@@ -286,7 +292,7 @@ def read_status(connection: Connection, name: str, forecaster: Forecaster | None
         schema=schema,
         task_state=task_state,
         skill=skills.get(schema.task_id),
-        num_events=count_rows(connection, schema.task_id).num_events,
+        counts=count_rows(connection, schema.task_id),
         cycles=cycles.rows,
         rows=read_row_warnings(connection, schema, now),
         doubts=read_doubts(connection, schema, forecaster, task_state),

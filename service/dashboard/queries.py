@@ -6,7 +6,7 @@ None of them asks the registry or a model. Counting rows may be slow, so it is a
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 
@@ -34,6 +34,7 @@ from store.events.sample import read_sample
 from store.paired_errors import find_unreadable_cells
 from store.releases import Action, Release, list_readable_releases
 from store.tasks.catalog import Schema, find_task
+from store.tasks.row_counts import RowCounts, count_rows
 
 NUM_CYCLES = 12
 MAX_RELEASES = 200
@@ -110,7 +111,7 @@ class Intake:
 
     A row that is sent again counts again; `num_distinct` counts it once, and is None if too many rows were refused to
     compare. `num_settled` are others, which nobody need send again (`_is_settled`). `mistakes` are warnings about
-    stored rows that look wrong.
+    stored rows that look wrong. `halves` has the numbers of events without a label, and of labels without an event.
     """
 
     windows: Sequence[WindowCount]
@@ -119,6 +120,7 @@ class Intake:
     num_settled: int
     refused: Sequence[RefusedRows]
     mistakes: Sequence[str] = ()
+    halves: RowCounts = field(default_factory=RowCounts)
 
 
 @dataclass(frozen=True)
@@ -198,8 +200,9 @@ def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
     day_ago = now - timedelta(days=1)
     num_refused, num_distinct, num_settled = _count_refused(connection, schema, day_ago)
     refused = _list_refused(connection, schema, day_ago, with_settled=num_distinct is None)
+    halves = count_rows(connection, schema.task_id)
     if newest is None:
-        return Intake((), num_refused, num_distinct, num_settled, refused)
+        return Intake((), num_refused, num_distinct, num_settled, refused, halves=halves)
     rows = read_row_warnings(connection, schema, now)
     end = clock.window_start(newest)
     start = end - (NUM_EVENT_WINDOWS - 1) * clock.window
@@ -219,7 +222,7 @@ def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
         )
         for window in range(first, end + 1, clock.window)
     )
-    return Intake(windows, num_refused, num_distinct, num_settled, refused, [*rows.mistakes, *rows.far])
+    return Intake(windows, num_refused, num_distinct, num_settled, refused, [*rows.mistakes, *rows.far], halves)
 
 
 def count_requests(metrics: Metrics) -> list[RequestCount]:

@@ -1,4 +1,4 @@
-"""/events and /events/{event_id}: labelled rows in, one transaction, acknowledged only after commit; one row out.
+"""/events and /events/{event_id}: rows in, one transaction, acknowledged only after commit; one row out.
 
 Every row gets its result. A refused row is kept with its reason and payload, so that its producer can correct and
 resend it. The valid rows of the same request are stored, unless `atomic` asks for all or nothing. A correction is
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Literal, get_args
 
 import msgspec
@@ -44,10 +45,11 @@ from service.web.task_access import require_task, tasks_of
 from store.events.batches import Event, EventBatch
 from store.events.imports import require_open
 from store.events.stored_event import find_event
-from store.events.writes import Correction, correct_event, find_revision, record_rejections
+from store.events.writes import Correction, record_rejections
+from store.labels.unlabelled import correct_row, find_revision
 from store.tasks.catalog import Schema
 
-Status = Literal["created", "duplicate", "conflict", "rejected", "erased"]
+Status = Literal["created", "unlabelled", "duplicate", "conflict", "rejected", "erased"]
 Counts = Mapping[Status, int]
 # The schemas whose rows a request may hold, read inside its transaction.
 Find = Callable[[Connection], Sequence[Schema]]
@@ -66,13 +68,17 @@ class RowResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class IngestResult(msgspec.Struct, frozen=True):
-    """The answer of POST /events: counts, and a result for each row; `erased`, if any, counts rows with erased ids."""
+    """The answer of POST /events: counts, and a result for each row.
+
+    `unlabelled`, if any, counts new events that wait for their label, and `erased` rows with erased ids.
+    """
 
     created: int
     duplicates: int
     conflicts: int
     rejected: int
     results: list[RowResult]
+    unlabelled: int | UnsetType = UNSET
     erased: int | UnsetType = UNSET
 
 
@@ -156,7 +162,8 @@ class EventsEndpoint:
                 results = await self._store.run(work, [task or ""])
                 first = chunk[-1][0] + 1
                 counts.update(result.status for result in results)
-                shown += [result for result in results if result.status != "created"][: MAX_RESULTS - len(shown)]
+                others = (result for result in results if result.status not in ("created", "unlabelled"))
+                shown += islice(others, MAX_RESULTS - len(shown))
         except (Unavailable, BodiesFull, QuotaUsed) as error:
             lines, are = say_count(counts.total(), "line"), "is" if counts.total() == 1 else "are"
             stored = f"{lines} before line {first} {are} stored"
@@ -221,7 +228,7 @@ def _correct(
         if isinstance(row, Refusal):
             record_rejections(connection, schema.task_id, [rejection_of(row)], received_at)
             return "rejected", problem_of(InvalidInput(row.faults))
-        outcome = correct_event(connection, schema, row, received_at, preconditions.check)
+        outcome = correct_row(connection, schema, row, received_at, preconditions.check)
         answer = msgspec.json.encode(CorrectionResult(row.event_id, outcome))
         revision = find_revision(connection, schema.task_id, row.event_id)
         return outcome, EncodedAnswer(answer, etag=etag_of(revision))
@@ -239,7 +246,7 @@ def answer_one(one: QueuedEvent) -> tuple[Counts, Response]:
         case "erased":
             return {"erased": 1}, problem_of(_erased([one.event_id]))
         case outcome:
-            assert outcome in ("created", "duplicate")
+            assert outcome in ("created", "unlabelled", "duplicate")
             return {outcome: 1}, _answer({outcome: 1}, [RowResult(one.event_id, outcome)])
 
 
@@ -322,6 +329,8 @@ def _locate(refused: Mapping[int, Refusal]) -> list[Fault]:
 
 
 def _answer(counts: Counts, results: list[RowResult]) -> Response:
-    created, duplicates, conflicts, rejected, erased = (counts.get(status, 0) for status in STATUSES)
-    answer = IngestResult(created, duplicates, conflicts, rejected, results, erased or UNSET)
+    created, unlabelled, duplicates, conflicts, rejected, erased = (counts.get(status, 0) for status in STATUSES)
+    answer = IngestResult(
+        created, duplicates, conflicts, rejected, results, unlabelled=unlabelled or UNSET, erased=erased or UNSET
+    )
     return EncodedAnswer(msgspec.json.encode(answer))

@@ -21,7 +21,8 @@ from service.validation.rules import Refusal, RowRules, compile_rules
 from service.web.task_access import require_task
 from store.errors import Locked
 from store.events.batches import Event, EventBatch
-from store.events.writes import Outcome, Rejection, append_batch, record_rejections
+from store.events.writes import Rejection, record_rejections
+from store.labels.unlabelled import Stored, append_rows
 from store.tasks.catalog import Schema
 
 MAX_GROUP = 500
@@ -29,7 +30,7 @@ MAX_GROUP = 500
 _LONGEST_SPLIT_SECONDS = 3.0
 
 # The id of a body's event, "" if none was accepted, and its outcome.
-_Found = tuple[str, Outcome | Refusal | Exception | None]
+_Found = tuple[str, Stored | Refusal | Exception | None]
 
 
 @dataclass
@@ -42,7 +43,7 @@ class QueuedEvent:
     task: str | None
     body: bytes
     allowed: frozenset[int] | None = None
-    outcome: Outcome | Refusal | Exception | None = None
+    outcome: Stored | Refusal | Exception | None = None
     event_id: str = ""
 
 
@@ -149,7 +150,7 @@ def _append_bodies(
     """Store bodies of one task: all at once if the fast path decodes them, otherwise each is validated by itself."""
     batch = compile_rules(schemas[0].task).events.decode_lines(bodies)
     if batch is not None:
-        return [*zip(batch.event_ids, append_batch(connection, schemas[0], batch, received_at), strict=True)]
+        return [*zip(batch.event_ids, append_rows(connection, schemas[0], batch, received_at), strict=True)]
     found: dict[int, _Found] = {}
     rows: dict[int, tuple[Schema, Event | Refusal]] = {}
     for place, body in enumerate(bodies):

@@ -24,7 +24,8 @@ def find_open_schemas(
     """The schemas whose rows a task accepts, the newest first. Raises QuotaUsed if it holds as many as it may."""
     schemas = find_schemas(follower, connection, task)
     if most_rows is not None:
-        held = count_rows(connection, schemas[0].task_id).num_events
+        counts = count_rows(connection, schemas[0].task_id)
+        held = counts.num_events + counts.num_unlabelled + counts.num_waiting
         if held >= most_rows:
             raise QuotaUsed(
                 f"{schemas[0].task.name} holds {held:,} events, and a task may hold {most_rows:,}: retract an import, "

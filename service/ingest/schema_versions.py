@@ -15,7 +15,7 @@ from service.models.follower import Follower
 from service.validation.names import only_task
 from service.validation.rules import Refusal, RowRules, compile_rules, list_rows
 from store.events.batches import Event, EventBatch
-from store.events.writes import Outcome, append_batch
+from store.labels.unlabelled import Stored, append_rows
 from store.tasks.catalog import Schema, find_form, find_live_task, list_names
 
 # Validates the rows of a request by the rules of a task.
@@ -90,11 +90,11 @@ def group_by_schema(rows: Sequence[tuple[Schema, Event | Refusal]]) -> Validated
 
 def append(
     connection: Connection, rows: ValidatedRows, received_at: datetime, import_id: int | None = None
-) -> list[tuple[str, Outcome] | Refusal]:
+) -> list[tuple[str, Stored] | Refusal]:
     """Store the accepted rows; return, in the order of the rows, each one's id and outcome, or its refusal."""
-    found: dict[int, tuple[str, Outcome] | Refusal] = {**rows.refused}
+    found: dict[int, tuple[str, Stored] | Refusal] = {**rows.refused}
     for schema, places, batch in rows.accepted:
-        outcomes = append_batch(connection, schema, batch, received_at, import_id)
+        outcomes = append_rows(connection, schema, batch, received_at, import_id)
         stored = [*zip(batch.event_ids, outcomes, strict=True)]
         if len(rows.accepted) == 1 and not found:
             return [*stored]

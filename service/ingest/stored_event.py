@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from contracts.clock import format_moment, to_micros
 from service.validation.json_types import Moment
@@ -17,16 +17,22 @@ class EventContent(msgspec.Struct, frozen=True, kw_only=True):
 
     event_id: str
     at: Moment
-    known_at: Moment
+    known_at: Moment | UnsetType = UNSET
     features: Annotated[dict[str, Any], Meta(description="those of its form; null if missing")]
-    label: str | float
+    label: Annotated[str | float, Meta(description="absent until it comes")] | UnsetType = UNSET
 
 
 class EventFound(msgspec.Struct, frozen=True, kw_only=True):
     """The present revision of an event."""
 
     event: EventContent
-    revision: Annotated[int, Meta(ge=1, description="the first is 1, and each correction adds one")]
+    revision: Annotated[
+        int,
+        Meta(
+            description="the first is 1, and each correction adds one; without a label it is 0, and each correction "
+            "takes one away"
+        ),
+    ]
     received_at: Moment
     import_id: Annotated[int | None, Meta(description="the import that its first revision came with")] = msgspec.field(
         name="import"
@@ -38,9 +44,9 @@ def answer_event(found: StoredEvent) -> EncodedAnswer:
     content = EventContent(
         event_id=found.event_id,
         at=format_moment(to_micros(found.at)),
-        known_at=format_moment(to_micros(found.known_at)),
+        known_at=UNSET if found.known_at is None else format_moment(to_micros(found.known_at)),
         features=found.features,
-        label=found.label,
+        label=UNSET if found.label is None else found.label,
     )
     answer = EventFound(
         event=content,

@@ -51,7 +51,13 @@ _EVENT = {
     "label": "on_time",
 }
 _REFUSED_ROW = {"description": "anything else is stored as a refused row, with the reasons in its result"}
-_EVENTS = {"oneOf": [ref("Event"), many({"anyOf": [ref("Event"), _REFUSED_ROW]})]}
+_EVENTS = {
+    "oneOf": [
+        ref("Event"),
+        ref("UnlabelledEvent"),
+        many({"anyOf": [ref("Event"), ref("UnlabelledEvent"), _REFUSED_ROW]}),
+    ]
+}
 _LINES = {NDJSON: {"schema": {"type": "string", "description": "one event per line"}}}
 
 _CHANGE = _json(ref("ChangeRequest"))
@@ -62,7 +68,9 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", "/events"): Operation("storeEvents", {200: IngestResult}, _json(_EVENTS, example=_EVENT) | _LINES),
     ("get", "/events/{event_id}"): Operation("getEvent", {200: EventFound}),
     ("put", "/events/{event_id}"): Operation(
-        "correctEvent", {200: CorrectionResult}, _json(ref("Correction"), example={**_EVENT, "label": "late"})
+        "correctEvent",
+        {200: CorrectionResult},
+        _json(_either("Correction", "UnlabelledCorrection"), example={**_EVENT, "label": "late"}),
     ),
     ("get", "/tasks"): Operation("listTasks", {200: answers.Tasks}),
     ("get", "/tasks/{task}"): Operation("getTask", {200: answers.TaskStatus}),

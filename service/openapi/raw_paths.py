@@ -95,11 +95,12 @@ def describe_raw_paths() -> Shape:
         "/events": {
             "post": {
                 "tags": ["events"],
-                "summary": "Store labelled events",
+                "summary": "Store events",
                 "description": "One event object, or an array of them with a result for each row. A body of "
                 "`application/x-ndjson` holds one event per line and may have any length: it is stored piece by piece. "
                 "Its answer has counts, and results of the first thousand lines that were not created. Any body may "
-                "come with `Content-Encoding: gzip`.",
+                "come with `Content-Encoding: gzip`. An event may come without `label`: it is kept as "
+                "`unlabelled`, and no fit reads it until its label comes, by a correction or with the whole event.",
                 "parameters": [_TASK, _ATOMIC, _IMPORT],
                 "responses": {
                     "200": {"description": "A result for each row"},
@@ -129,11 +130,12 @@ def describe_raw_paths() -> Shape:
             "put": {
                 "tags": ["events"],
                 "summary": "Correct an event",
-                "description": "The whole corrected event; `event_id` may be left out. It becomes a new revision that "
-                "counts from the moment at which it is received, whatever its `known_at`, so earlier training sets can "
-                "still be rebuilt. A correction that breaks a rule is stored with its reasons, unless its id differs "
-                "from the path. The ETag is the number of the revision, 1 for an event that was never corrected; "
-                "`If-Match` and `If-None-Match` are honoured.",
+                "description": "The whole corrected event; `event_id` may be left out. It completes an event that is "
+                "stored without its label. Otherwise it becomes a new revision that counts from the moment at which it "
+                "is received, whatever its `known_at`, so earlier training sets can still be rebuilt. A correction "
+                "that breaks a rule is stored with its reasons, unless its id differs from the path. The ETag is the "
+                "number of the revision, 1 for an event that was never corrected; `If-Match` and `If-None-Match` are "
+                "honoured.",
                 "parameters": [_EVENT_ID, _TASK],
                 "responses": {
                     "200": {"description": "The correction is stored, or was stored before"},

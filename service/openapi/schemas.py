@@ -28,15 +28,16 @@ _FEATURES: Shape = {
 }
 # A query string has no null: what is missing is left out.
 _FEATURES_IN_QUERY: Shape = _FEATURES | {"additionalProperties": {"anyOf": [_NUMBER, _BOOLEAN, text()]}}
-_REST_OF_EVENT = {
-    "at": MOMENT,
-    "features": ref("Features"),
+_INPUT = {"at": MOMENT, "features": ref("Features")}
+_LABEL = {
     "label": {
         "anyOf": [_NUMBER, _BOOLEAN, text()],
         "description": "a class, of which true is the text `true`, or a number if the task is a regression",
     },
 }
 _KNOWN_AT = {"known_at": nullable(MOMENT) | {"description": "not before at; at + label_delay if left out"}}
+_NO_KNOWN_AT = {"known_at": {"type": "null"}}
+_ID_IN_PATH = {"event_id": text(description="the id in the path")}
 _ROW = closed({"features": ref("Features")}, {"at": nullable(MOMENT) | {"description": "now if left out"}})
 _ONE_OR_MANY = {
     "anyOf": [MOMENT, many(MOMENT, minItems=1), {"type": "null"}],
@@ -87,8 +88,10 @@ _ABSENT: Shape = {"type": "null"}
 _BODIES: dict[str, Shape] = {
     "Features": _FEATURES,
     "FeaturesInQuery": _FEATURES_IN_QUERY,
-    "Event": closed({"event_id": text(), **_REST_OF_EVENT}, _KNOWN_AT),
-    "Correction": closed(_REST_OF_EVENT, {"event_id": text(description="the id in the path"), **_KNOWN_AT}),
+    "Event": closed({"event_id": text(), **_INPUT, **_LABEL}, _KNOWN_AT),
+    "UnlabelledEvent": closed({"event_id": text(), **_INPUT}, _NO_KNOWN_AT),
+    "Correction": closed({**_INPUT, **_LABEL}, {**_ID_IN_PATH, **_KNOWN_AT}),
+    "UnlabelledCorrection": closed(_INPUT, {**_ID_IN_PATH, **_NO_KNOWN_AT}),
     "Row": _ROW,
     "Rows": closed({"rows": many(ref("Row"), minItems=1)}),
     "RowAtMoments": closed({"features": ref("Features")}, {"at": _ONE_OR_MANY}),

@@ -27,7 +27,7 @@ from service.validation.columns import (
 from service.validation.lossless_json import cut_array
 from service.validation.timestamps import parse_moments
 from service.validation.values import LAST_MICRO, Number, Text, json_text
-from store.events.batches import EventBatch
+from store.events.batches import UNLABELLED, EventBatch
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,13 @@ class EventDecoder:
         known_at = np.where(says_known_at, said, at + self.label_delay)
         if (known_at < at).any() or known_at.max() > LAST_MICRO:
             raise ValueError
+        if UNLABELLED in labels:
+            is_unlabelled = np.array([label == UNLABELLED for label in labels])
+            if (is_unlabelled & says_known_at).any():
+                raise ValueError
+            num_classes -= int(is_unlabelled.sum())
         columns = self.features.lay_out([one.features for one in given])
-        # Four names, and the texts of event_id, at and a class.
+        # Four names, three without a label, and the texts of event_id, at and a class.
         num_strings = 6 * len(given) + num_classes + num_strings_of_known_at + columns.num_strings
         return EventBatch(
             event_ids, at, known_at, says_known_at, columns.numbers, columns.categories, labels
@@ -106,6 +111,12 @@ class EventDecoder:
 
     def _lay_out_labels(self, given: Sequence[Any]) -> tuple[Sequence[str], int]:
         """The labels as they are stored, and how many of them are texts in JSON."""
+        if UNSET in given:
+            labels, num_classes = self._lay_out_labels([label for label in given if label is not UNSET])
+            known = iter(labels)
+            return [UNLABELLED if label is UNSET else next(known) for label in given], num_classes
+        if not given:
+            return [], 0
         if not self.is_classification:
             if self.bounds is not None and not self.bounds[0] <= min(given) <= max(given) <= self.bounds[1]:
                 raise ValueError
@@ -134,7 +145,7 @@ def compile_event_decoder(task: Task) -> EventDecoder:
     rest: list[Any] = [
         ("at", str),
         ("features", features.struct),
-        ("label", Text | bool if task.is_classification else Number),
+        ("label", (Text | bool if task.is_classification else Number) | UnsetType, UNSET),
         ("known_at", str | None | UnsetType, UNSET),
     ]
     event = msgspec.defstruct("GivenEvent", [event_id, *rest], forbid_unknown_fields=True, gc=False, kw_only=True)

@@ -41,7 +41,7 @@ _READERS: Mapping[Kind, Callable[[object], object]] = {
 MAX_CLASSES_SHOWN = 20
 MAX_FEATURES_SHOWN = 3
 _NULL = "is null, and the task requires it: a feature with optional = true may be missing"
-_EVENT_FIELDS = ("event_id", "at", "features", "label")
+_EVENT_FIELDS, _MORE_EVENT_FIELDS = ("event_id", "at", "features"), ("label", "known_at")
 _A_ROW = '{"at": …, "features": {…}}'
 _AN_EVENT = '{"event_id": …, "at": …, "label": …, "features": {…}}'
 
@@ -78,10 +78,12 @@ class Explainer:
         """The faults of an event: the first `MAX_FAULTS_PER_ROW`, and the number of the others."""
         if not isinstance(given, JsonObject):
             return [Fault("event", f"is not a JSON object: write {_AN_EVENT}")]
-        faults = self._place_features(explain_names(given, _EVENT_FIELDS, ("known_at",), "the fields of an event"))
+        faults = self._place_features(explain_names(given, _EVENT_FIELDS, _MORE_EVENT_FIELDS, "the fields of an event"))
         _read_field(json_text, given, "event_id", faults)
         at = _read_field(json_moment, given, "at", faults)
         self._explain_known_at(given.get("known_at"), at, faults)
+        if "label" not in given and given.get("known_at") is not None:
+            faults.append(Fault("known_at", "says when the label was known, and there is no label: leave it out"))
         _read_field(self._read_label, given, "label", faults)
         if "features" in given:
             self._explain_features(given["features"], "", faults)
@@ -146,7 +148,7 @@ class Explainer:
         target = self.task.target
         if is_missing(given):
             found = "missing" if given is None else "NaN"
-            raise ValueError(f"is {found}; send an event once its label is known")
+            raise ValueError(f"is {found}; send an event once its label is known, or leave label out")
         if not self.task.is_classification:
             number = json_number(given)
             if target.bound(number) != number:

@@ -4,7 +4,14 @@ Functions elsewhere take a `Connection`; only the outermost caller begins a tran
 """
 
 from store.database.cycle_tables import choices, cycles, error_cells, fit_objects, kept_fits, releases, units
-from store.database.event_tables import erasures, events, imports, rejected_events, row_counts
+from store.database.event_tables import (
+    erasures,
+    events,
+    imports,
+    incomplete_events,
+    rejected_events,
+    row_counts,
+)
 from store.database.key_tables import api_keys
 from store.database.metadata import FIRST_MOMENT, LAST_MOMENT, is_readable, metadata
 from store.database.prediction_tables import predictions
@@ -21,6 +28,7 @@ __all__ = [
     "events",
     "fit_objects",
     "imports",
+    "incomplete_events",
     "installation",
     "is_readable",
     "kept_fits",

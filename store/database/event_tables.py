@@ -1,4 +1,4 @@
-"""Events as they arrive, the imports and erasures that they belong to, and refused rows."""
+"""Events as they arrive, whole or by halves, the imports and erasures that they belong to, and refused rows."""
 
 from typing import Any
 
@@ -104,6 +104,40 @@ rejected_events = Table(
     Index("rejected_events_task_id_received_at_idx", "task_id", "received_at"),
 )
 
+# Events of which only one half has arrived: the features, or the label. Their ids are those that the events will have.
+incomplete_events = Table(
+    "incomplete_events",
+    metadata,
+    Column("task_id", ForeignKey("tasks.id", ondelete="CASCADE"), primary_key=True),
+    Column("event_id", Text, primary_key=True),
+    Column("received_at", moment_type, nullable=False),
+    # The revision of the task by which the half was checked. No foreign key: the previous release deletes revisions.
+    Column("schema_id", Integer, nullable=False),
+    Column("at", moment_type),
+    Column("numbers", ARRAY(Double)),
+    Column("categories", ARRAY(Text)),
+    Column("label", Text),
+    # When the label was known, if its sender says so.
+    Column("known_at", moment_type),
+    Column("import_id", BigInteger),
+    Column("num_corrections", Integer, nullable=False, server_default=text("0")),
+    moments("received_at", "at", "known_at"),
+    CheckConstraint(
+        "event_id <> '' and num_corrections >= 0 and case when label is null "
+        "then num_nulls(at, numbers, categories) = 0 and known_at is null "
+        "else label <> '' and num_nonnulls(at, numbers, categories, import_id) = 0 end",
+        name="halves",
+    ),
+    CheckConstraint(
+        "array_ndims(numbers) <= 1 and array_position(numbers, null) is null "
+        "and 'infinity' <> all(numbers) and '-infinity' <> all(numbers)",
+        name="numbers",
+    ),
+    CheckConstraint("array_ndims(categories) <= 1 and array_position(categories, null) is null", name="categories"),
+    Index("incomplete_events_task_id_received_at_idx", "task_id", "received_at"),
+    Index("incomplete_events_import_id_idx", "import_id", postgresql_where=text("import_id IS NOT NULL")),
+)
+
 # Changes of the numbers of a task's rows, which triggers add; `store.tasks.row_counts` adds them up. No foreign key,
 # which would be checked for every statement that stores events.
 row_counts = Table(
@@ -114,4 +148,6 @@ row_counts = Table(
     Column("num_events", BigInteger, nullable=False, server_default=text("0")),
     Column("num_revisions", BigInteger, nullable=False, server_default=text("0")),
     Column("num_rejected", BigInteger, nullable=False, server_default=text("0")),
+    Column("num_unlabelled", BigInteger, nullable=False, server_default=text("0")),
+    Column("num_waiting", BigInteger, nullable=False, server_default=text("0")),
 )

@@ -7,12 +7,16 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+# The label of a row that has none yet. No class is empty.
+UNLABELLED = ""
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
     """One checked row. Moments in microseconds; a missing number is NaN, a missing category is "".
 
-    `says_known_at` is whether the sender gave `known_at`; otherwise it is `at` plus the task's `label_delay`.
+    `says_known_at` is whether the sender gave `known_at`; otherwise it is `at` plus the task's `label_delay`. A row
+    without a label has `UNLABELLED`.
     """
 
     event_id: str
@@ -25,8 +29,10 @@ class Event:
 
     def is_told_by(self, stored: "Event") -> bool:
         """Whether another row of the event holds every value of this one; NaN equals NaN, as in PostgreSQL."""
-        said = self.at, self.numbers, self.categories, self.label
-        if repr(said) != repr((stored.at, stored.numbers, stored.categories, stored.label)):
+        said = self.at, self.numbers, self.categories
+        if repr(said) != repr((stored.at, stored.numbers, stored.categories)):
+            return False
+        if self.label not in (UNLABELLED, stored.label):
             return False
         return not self.says_known_at or self.known_at == stored.known_at
 
@@ -91,6 +97,13 @@ class EventBatch:
             strict=True,
         )
         return [Event(*row) for row in values]
+
+    @property
+    def unlabelled(self) -> list[int]:
+        """The places of rows without a label."""
+        if UNLABELLED not in self.labels:
+            return []
+        return [place for place, label in enumerate(self.labels) if label == UNLABELLED]
 
     def select(self, places: Sequence[int]) -> "EventBatch":
         """The rows at these places."""

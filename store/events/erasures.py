@@ -42,9 +42,11 @@ def erase_events(
 ) -> tuple[Erasure, list[Erased]]:
     """Erase these events and refused rows with their ids; returns the outcome of each, in the given order.
 
-    Corrections of them wait, and find them erased. An event that is not stored is unknown, and may be stored later.
+    Corrections of them wait, and find them erased. An event that is not stored is unknown, and may be stored later. One
+    of which only a half is stored is erased as well.
     """
     key: dict[str, object] = {"task_id": schema.task_id, "ids": sorted(set(event_ids))}
+    _complete_halves(connection, schema, key)
     there = {row.event_id: row.is_erased for row in connection.execute(_LOCK, key)}
     doomed = [event_id for event_id, is_erased in there.items() if not is_erased]
     key["ids"] = doomed
@@ -76,6 +78,16 @@ def erase_events(
         .returning(*_COLUMNS)
     ).one()
     return Erasure(*row), [_outcome(there.get(event_id)) for event_id in event_ids]
+
+
+def _complete_halves(connection: Connection, schema: Schema, key: dict[str, object]) -> None:
+    """Make events of those of which a half is stored: their blank rows will bar their ids. Nobody else sees these."""
+    halves = connection.execute(_LOCK_HALVES, key).scalars().all()
+    if halves:
+        shape = {"num_numbers": len(schema.task.numbers), "num_categories": len(schema.task.categories)}
+        given = {"task_id": schema.task_id, "ids": [*halves]}
+        connection.execute(_COMPLETE, {**given, **shape, "schema_id": schema.schema_id})
+        connection.execute(_DELETE_HALVES, given)
 
 
 def find_trained(connection: Connection, task_id: int, event_ids: Sequence[str]) -> list[str]:
@@ -110,6 +122,27 @@ _LOCK = text(f"""
     SELECT event_id, is_erased
     FROM {each_of("ids", "event_id, erasure_id IS NOT NULL AS is_erased", "revision = 1", lock="FOR UPDATE")}
 """)  # noqa: S608 our own fragment
+
+# Halves are locked before events, as wherever both are.
+_LOCK_HALVES = text(
+    f"SELECT event_id FROM {each_of('ids', 'event_id', 'true', lock='FOR UPDATE', table='incomplete_events')}"  # noqa: S608 our own fragment
+)
+
+# The label is the blank of a regression, which every task's rows may hold for the moment.
+_COMPLETE = text(f"""
+    INSERT INTO events
+        (task_id, event_id, revision, at, known_at, received_at, schema_id, numbers, categories, label)
+    SELECT task_id, event_id, 1, coalesce(at, received_at), coalesce(at, received_at), received_at,
+           CASE WHEN at IS NULL THEN :schema_id ELSE schema_id END,
+           coalesce(numbers, array_fill('NaN'::float8, ARRAY[CAST(:num_numbers AS integer)])),
+           coalesce(categories, array_fill(''::text, ARRAY[CAST(:num_categories AS integer)])), 'NaN'
+    FROM {each_of("ids", "*", "true", table="incomplete_events")}
+    ON CONFLICT DO NOTHING
+""")  # noqa: S608 our own fragment
+
+_DELETE_HALVES = text("""
+    DELETE FROM incomplete_events WHERE task_id = :task_id AND event_id = ANY(CAST(:ids AS text[]))
+""")
 
 _ADD = text(f"""
     INSERT INTO events

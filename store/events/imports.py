@@ -48,7 +48,8 @@ class Import:
 class ImportedEvents:
     """What is left of an import: events as they came, and events that were corrected since, which a retraction keeps.
 
-    `versions` are the released ones that were trained on any of the former, oldest cutoff first.
+    Events without a label count as well. `versions` are the released ones that were trained on any of the former,
+    oldest cutoff first.
     """
 
     num_events: int
@@ -121,8 +122,8 @@ def require_open(connection: Connection, task_id: int, import_id: int) -> None:
 
 def read_import(connection: Connection, task_id: int, import_id: int) -> ImportedEvents:
     """What is left of an import."""
+    num_events, num_corrected = count_imports(connection, task_id, [import_id]).get(import_id, (0, 0))
     key = {"task_id": task_id, "import_id": import_id}
-    num_events, num_corrected = connection.execute(_COUNT, key).one()
     return ImportedEvents(num_events, num_corrected, list(connection.execute(_TRAINED, key).scalars()))
 
 
@@ -148,10 +149,15 @@ def retract_events(
     """
     found = _find(connection, schema.task_id, import_id, lock="update")
     key = {"task_id": schema.task_id, "import_id": import_id}
-    num_events = connection.execute(_RETRACT, {**key, "most": MAX_RETRACTED, **window_grid(schema.task)}).rowcount
-    # One more revision for each window, so that every count of it differs from what cells know.
-    if num_events:
-        connection.execute(_ADD, key)
+    # First those without a label: their labels may come, and then they are events.
+    num_events = connection.execute(_RETRACT_UNLABELLED, {**key, "most": MAX_RETRACTED}).rowcount
+    if num_events < MAX_RETRACTED:
+        most = MAX_RETRACTED - num_events
+        num_blank = connection.execute(_RETRACT, {**key, "most": most, **window_grid(schema.task)}).rowcount
+        # One more revision for each window, so that every count of it differs from what cells know.
+        if num_blank:
+            connection.execute(_ADD, key)
+        num_events += num_blank
     changes: dict[str, object] = {"num_retracted": found.num_retracted + num_events}
     if found.retracted_at is None:
         changes |= {"retraction_actor": actor, "retraction_reason": reason}
@@ -223,12 +229,16 @@ _COUNTED = """
         WHERE superseded_at IS NOT NULL AND erasure_id IS NULL AND NOT starts_with(event_id, chr(1))
     ) AS num_corrected
 """
-_COUNT = text(f"""
-    SELECT {_COUNTED} FROM events WHERE task_id = {OF_TASK} AND import_id = :import_id AND revision = 1
-""")  # noqa: S608 our own fragment
 _COUNT_EACH = text(f"""
-    SELECT import_id, {_COUNTED} FROM events
-    WHERE task_id = {OF_TASK} AND import_id = ANY(CAST(:import_ids AS bigint[])) AND revision = 1
+    SELECT import_id, CAST(sum(num_events) AS bigint) AS num_events, CAST(sum(num_corrected) AS bigint) AS num_corrected
+    FROM (
+        SELECT import_id, {_COUNTED} FROM events
+        WHERE task_id = {OF_TASK} AND import_id = ANY(CAST(:import_ids AS bigint[])) AND revision = 1
+        GROUP BY import_id
+        UNION ALL
+        SELECT import_id, count(*), 0 FROM incomplete_events
+        WHERE task_id = {OF_TASK} AND import_id = ANY(CAST(:import_ids AS bigint[])) GROUP BY import_id
+    ) AS counted
     GROUP BY import_id
 """)  # noqa: S608 our own fragment
 
@@ -252,6 +262,13 @@ _RETRACT = text(f"""
     SET {BLANK_CONTENT}, event_id = chr(1) || :import_id || ':' || gen_random_uuid()
     FROM schemas
     WHERE events.ctid = ANY(ARRAY(SELECT ctid FROM doomed)) AND schemas.id = events.schema_id
+""")  # noqa: S608 our own fragment
+
+_RETRACT_UNLABELLED = text(f"""
+    DELETE FROM incomplete_events WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM incomplete_events WHERE task_id = {OF_TASK} AND import_id = :import_id
+        ORDER BY event_id COLLATE "C" LIMIT :most FOR UPDATE
+    ))
 """)  # noqa: S608 our own fragment
 
 _ADD = text(f"""

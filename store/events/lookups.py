@@ -18,7 +18,7 @@ def has_given_id(events: str = "events") -> str:
     return _has_id(events, "(SELECT CAST(:event_id AS text))")
 
 
-def each_of(ids: str, columns: str, condition: str, *, lock: str = "") -> str:
+def each_of(ids: str, columns: str, condition: str, *, lock: str = "", table: str = "events") -> str:
     """An item of FROM, named `found`: columns of the events of these ids that meet a condition, in the order of ids.
 
     `ids` names a parameter that is an array. Rows are locked in the same order, if at all. OFFSET keeps the planner
@@ -26,7 +26,7 @@ def each_of(ids: str, columns: str, condition: str, *, lock: str = "") -> str:
     """
     return f"""
         unnest(CAST(:{ids} AS text[])) AS given(id) CROSS JOIN LATERAL (
-            SELECT {columns} FROM events WHERE {_has_id("events", "given.id")} AND {condition} OFFSET 0 {lock}
+            SELECT {columns} FROM {table} WHERE {_has_id(table, "given.id")} AND {condition} OFFSET 0 {lock}
         ) AS found
     """  # noqa: S608 our own fragments
 

@@ -14,16 +14,17 @@ from store.events.row_forms import find_places, has_target
 from store.tasks.catalog import Schema
 
 
-def find_told(connection: Connection, schema: Schema, sent: Sequence[Event]) -> list[bool]:
+def find_told(connection: Connection, schema: Schema, sent: Sequence[Event], *, unlabelled: bool = False) -> list[bool]:
     """For each row, whether a stored revision of its event holds all of its values.
 
-    `find_places` says which features are the same. Rows of another target do not count.
+    With `unlabelled`, events that are stored without a label are searched instead. `find_places` says which features
+    are the same. Rows of another target do not count.
     """
     specs = connection.execute(select(schemas.c.id, schemas.c.spec).where(schemas.c.task_id == schema.task_id))
     places = {row.id: find_places(schema.task, row.spec) for row in specs if has_target(schema.task, row.spec)}
     found: dict[str, list[tuple[Event, bool]]] = {}
     asked = {"task_id": schema.task_id, "event_ids": [row.event_id for row in sent], "schema_ids": [*places]}
-    for stored in connection.execute(_REVISIONS, asked):
+    for stored in connection.execute(_UNLABELLED if unlabelled else _REVISIONS, asked):
         numbers, categories = places[stored.schema_id]
         event = Event(
             stored.event_id,
@@ -46,3 +47,14 @@ def find_told(connection: Connection, schema: Schema, sent: Sequence[Event]) -> 
 
 _COLUMNS = "event_id, revision, at, known_at, numbers, categories, label, schema_id"
 _REVISIONS = text(f"SELECT * FROM {each_of('event_ids', _COLUMNS, 'schema_id = ANY(:schema_ids)')}")  # noqa: S608 our own fragment
+_UNLABELLED = text(f"""
+    SELECT found.*, 1 AS revision, at AS known_at, '' AS label
+    FROM {
+    each_of(
+        "event_ids",
+        "event_id, at, numbers, categories, schema_id",
+        "label IS NULL AND schema_id = ANY(:schema_ids)",
+        table="incomplete_events",
+    )
+}
+""")  # noqa: S608 our own fragment

@@ -20,6 +20,7 @@ from sqlalchemy import Connection, select
 
 from contracts.task import Task, is_numeric
 from store.database import schemas
+from store.tasks.catalog import Schema
 
 # The class that `store.events.erasures` leaves; no real class is empty.
 BLANK_CLASS = ""
@@ -99,6 +100,12 @@ def find_forms(connection: Connection, task_id: int, task: Task) -> Forms:
 def has_target(task: Task, spec: dict[str, Any]) -> bool:
     """Whether rows of this spec have the target of a task."""
     return (spec["target"]["name"], spec["target"]["kind"]) == (task.target.name, task.target.kind)
+
+
+def find_target_schemas(connection: Connection, schema: Schema) -> set[int]:
+    """The ids of all revisions of a task that have the target of this one."""
+    rows = connection.execute(select(schemas.c.id, schemas.c.spec).where(schemas.c.task_id == schema.task_id))
+    return {row.id for row in rows if has_target(schema.task, row.spec)}
 
 
 def _counts(task: Task, spec: dict[str, Any], *, is_later: bool) -> bool:

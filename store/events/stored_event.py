@@ -1,4 +1,4 @@
-"""One stored event: its present revision, with the names of its own form."""
+"""One stored event, with the names of its own form: its present revision, or what is there of it without a label."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,14 +16,17 @@ Value = float | int | bool | str | None
 
 @dataclass(frozen=True)
 class StoredEvent:
-    """The present revision of an event. Values have the kinds of the schema that it came with; None is missing."""
+    """The present revision of an event. Values have the kinds of the schema that it came with; None is missing.
+
+    An event without a label has revision 0, and each correction takes one away.
+    """
 
     event_id: str
     revision: int
     at: datetime
-    known_at: datetime
+    known_at: datetime | None
     received_at: datetime
-    label: str | float
+    label: str | float | None
     features: dict[str, Value]
     import_id: int | None
 
@@ -33,7 +36,8 @@ def find_event(connection: Connection, task_id: int, event_id: str) -> StoredEve
     # PostgreSQL takes no NUL, and ids of tombstones begin with another control character.
     row = None
     if event_id.isprintable():
-        row = connection.execute(_FIND, {"task_id": task_id, "event_id": event_id}).one_or_none()
+        key = {"task_id": task_id, "event_id": event_id}
+        row = connection.execute(_FIND, key).one_or_none() or connection.execute(_FIND_UNLABELLED, key).one_or_none()
     if row is None:
         raise NotFound(f"There is no event with the id {event_id!r}.")
     if row.revision is None:
@@ -47,7 +51,7 @@ def find_event(connection: Connection, task_id: int, event_id: str) -> StoredEve
         row.at,
         row.known_at,
         row.received_at,
-        _read_label(row.label) if is_regression else row.label,
+        _read_label(row.label) if is_regression and row.label is not None else row.label,
         {
             one["name"]: (
                 _number(one["kind"], next(numbers, nan)) if is_numeric(one["kind"]) else next(categories, None) or None
@@ -75,10 +79,17 @@ def _number(kind: str, stored: float) -> Any:
 
 
 _FIND = text(f"""
-    SELECT current.revision, current.at, current.known_at, current.received_at, current.label, current.numbers,
-           current.categories, schemas.spec, first.import_id
+    SELECT current.revision, current.at, current.known_at, current.received_at, current.label,
+           current.numbers, current.categories, schemas.spec, first.import_id
     FROM events AS first
     LEFT JOIN (events AS current JOIN schemas ON schemas.id = current.schema_id)
         ON {has_given_id("current")} AND current.superseded_at IS NULL
     WHERE {has_given_id("first")} AND first.revision = 1
+""")  # noqa: S608 our own fragment
+
+_FIND_UNLABELLED = text(f"""
+    SELECT -kept.num_corrections AS revision, kept.at, kept.known_at, kept.received_at, kept.label, kept.numbers,
+           kept.categories, schemas.spec, kept.import_id
+    FROM incomplete_events AS kept JOIN schemas ON schemas.id = kept.schema_id
+    WHERE {has_given_id("kept")} AND kept.label IS NULL
 """)  # noqa: S608 our own fragment

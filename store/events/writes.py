@@ -204,16 +204,6 @@ def correct_event(
     return "corrected"
 
 
-def find_revision(connection: Connection, task_id: int, event_id: str) -> int:
-    """The number of an event's current revision."""
-    revision: int = connection.execute(_REVISION, {"task_id": task_id, "event_id": event_id}).scalar_one()
-    return revision
-
-
-_REVISION = text(
-    f"SELECT revision FROM events WHERE {has_given_id()} AND superseded_at IS NULL"  # noqa: S608 our own fragment
-)
-
 _LOCK = text(
     f"SELECT erasure_id FROM events WHERE {has_given_id()} AND revision = 1 FOR UPDATE"  # noqa: S608 our own fragment
 )

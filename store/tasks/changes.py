@@ -30,6 +30,8 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     num_cycles: int
     num_versions: int
     num_erasures: int
+    num_unlabelled: int = 0
+    num_waiting: int = 0
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,12 @@ def delete_cells(connection: Connection, task_id: int, size: int = BATCH_SIZE) -
     return connection.execute(_DELETE_CELLS, {"task_id": task_id, "size": size}).rowcount
 
 
-DELETE_SOME: tuple[Callable[..., int], ...] = (delete_refused, delete_cells)
+def delete_incomplete(connection: Connection, task_id: int, size: int = BATCH_SIZE) -> int:
+    """Delete some events of which only a half has arrived; returns how many."""
+    return connection.execute(_DELETE_INCOMPLETE, {"task_id": task_id, "size": size}).rowcount
+
+
+DELETE_SOME: tuple[Callable[..., int], ...] = (delete_refused, delete_cells, delete_incomplete)
 
 
 def finish_deletion(connection: Connection, deleted: DeletedTask, now: datetime) -> bool:
@@ -183,8 +188,14 @@ _DELETE_CELLS = text("""
     WHERE ctid = ANY(ARRAY(SELECT ctid FROM error_cells WHERE task_id = :task_id LIMIT :size))
 """)
 
+_DELETE_INCOMPLETE = text("""
+    DELETE FROM incomplete_events
+    WHERE ctid = ANY(ARRAY(SELECT ctid FROM incomplete_events WHERE task_id = :task_id LIMIT :size))
+""")
+
 _IS_LEFT = text("""
     SELECT EXISTS (SELECT FROM events WHERE task_id = :task_id)
+        OR EXISTS (SELECT FROM incomplete_events WHERE task_id = :task_id)
         OR EXISTS (SELECT FROM rejected_events WHERE task_id = :task_id)
         OR EXISTS (SELECT FROM error_cells WHERE task_id = :task_id)
 """)

@@ -66,6 +66,8 @@ class Ledgers(msgspec.Struct, frozen=True):
     newest        moment of the newest event, future events included
     num_retracted events of imports that the version has read, and that were retracted since
     num_erased    events that were erased since the version was fitted
+    num_unlabelled events that wait for their label
+    num_waiting   labels that wait for their event
     """
 
     defined_at: datetime
@@ -79,6 +81,8 @@ class Ledgers(msgspec.Struct, frozen=True):
     newest: datetime | None
     num_retracted: int
     num_erased: int
+    num_unlabelled: int
+    num_waiting: int
 
 
 class VersionRows(msgspec.Struct, frozen=True):
@@ -147,6 +151,8 @@ class LedgerDocuments:
             newest=_read_or_none(parts["newest"], datetime),
             num_retracted=msgspec.json.decode(parts["num_retracted"], type=int),
             num_erased=msgspec.json.decode(parts["num_erased"], type=int),
+            num_unlabelled=msgspec.json.decode(parts["num_unlabelled"], type=int),
+            num_waiting=msgspec.json.decode(parts["num_waiting"], type=int),
         )
 
     def read_version(self) -> VersionRows:
@@ -284,7 +290,8 @@ READ_LEDGERS: TextClause = text("""
             'num_erased', (
                 SELECT coalesce(sum(num_events), 0) FROM erasures
                 WHERE task_id = given.task_id AND at >= given.read_at
-            )
+            ),
+            'num_unlabelled', halves.num_unlabelled, 'num_waiting', halves.num_waiting
         ) AS text),
         CAST(json_build_object(
             'valid_until', (
@@ -312,6 +319,10 @@ READ_LEDGERS: TextClause = text("""
     ) AS given(task_id, length, anchor, until, wanted, version, trained_from, cutoff, read_at, recipe,
         method, is_loss)
     JOIN tasks ON tasks.id = given.task_id
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(num_unlabelled), 0) AS num_unlabelled, coalesce(sum(num_waiting), 0) AS num_waiting
+        FROM row_counts WHERE task_id = given.task_id
+    ) AS halves
     LEFT JOIN LATERAL (
         SELECT verdict FROM cycles
         WHERE task_id = given.task_id AND state IN ('released', 'held') AND verdict IS NOT NULL

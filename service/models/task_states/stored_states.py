@@ -183,6 +183,8 @@ def _build_state(schema: Schema, found: Ledgers, forecaster: Forecaster | None) 
         newest=None if found.newest is None else to_micros(found.newest),
         num_retracted=found.num_retracted,
         num_erased=found.num_erased,
+        num_unlabelled=found.num_unlabelled,
+        num_waiting=found.num_waiting,
     )
 
 

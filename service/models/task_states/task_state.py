@@ -77,7 +77,7 @@ class TaskState:
     newest     timestamp of the newest event, future events included, in microseconds
 
     `num_retracted` are the events of imports that this version has read and that were retracted since, and `num_erased`
-    those that were erased since.
+    those that were erased since. `num_unlabelled` events wait for their label, `num_waiting` labels for their event.
     """
 
     defined_at: datetime
@@ -92,6 +92,8 @@ class TaskState:
     newest: int | None = None
     num_retracted: int = 0
     num_erased: int = 0
+    num_unlabelled: int = 0
+    num_waiting: int = 0
 
     @classmethod
     def unknown(cls, forecaster: Forecaster | None, now: datetime) -> "TaskState":

@@ -38,7 +38,8 @@ from store.events.reading.known_windows import find_newest_moments, find_windows
 from store.events.resent_events import find_told
 from store.events.sample import read_sample
 from store.events.stored_event import find_event
-from store.events.writes import Rejection, append_batch, correct_event, find_revision, record_rejections
+from store.events.writes import Rejection, append_batch, correct_event, record_rejections
+from store.labels.unlabelled import find_revision
 from store.tasks.catalog import Schema, define_task
 from store.tasks.deletion import delete_events
 from tests.integration.drifting_task import START, cutoff_after, drifting_events, drifting_task

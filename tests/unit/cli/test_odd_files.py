@@ -170,7 +170,9 @@ def test_infinity_is_refused_and_nan_is_a_missing_value(tmp_path: Path) -> None:
     assert [(fault.field, fault.reason) for fault in row.faults] == [("features.price", reason)]
     rows, _ = rows_of(parquet(tmp_path / "a.parquet", sold=[float("nan")]))
     (refused,) = check_rows(rows, TASK)
-    assert refused["errors"] == [{"field": "label", "reason": "is missing; send an event once its label is known"}]
+    assert refused["errors"] == [
+        {"field": "label", "reason": "is missing; send an event once its label is known, or leave label out"}
+    ]
 
 
 def inferred(file: Path, options: Options = Options(), **said: Any) -> Inferred:  # noqa: B008 it is frozen

@@ -222,7 +222,7 @@ def test_an_event_without_a_label_is_told_to_wait_for_it(label: Any) -> None:
     assert isinstance(row, Refusal)
     (fault,) = row.faults
     found = "missing" if label is None else "NaN"
-    assert fault == Fault("label", f"is {found}; send an event once its label is known")
+    assert fault == Fault("label", f"is {found}; send an event once its label is known, or leave label out")
 
 
 def test_features_outside_of_features_are_told_their_place() -> None:
