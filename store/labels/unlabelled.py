@@ -1,7 +1,7 @@
 """Events without a label: they are kept as inputs, and become events when their label comes.
 
 They are in `incomplete_events`, so no reader of `events` meets a row without a label. A transaction locks rows of
-`incomplete_events` before it writes to `events`; whoever stores a whole event waits for no such row
+`incomplete_events` before it writes to `events`; one that stores a whole event waits for no such row
 (`docs/decisions/0044-unlabelled-events.md`).
 """
 

@@ -79,7 +79,6 @@ async def test_a_refused_event_alone_is_422_and_kept_as_sent(client: httpx.Async
     assert answer.status_code == 422
     assert {fault["field"] for fault in answer.json()["errors"]} == {
         "at",
-        "label",
         "features.distance",
         "features.carrier",
     }

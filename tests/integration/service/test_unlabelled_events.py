@@ -1,7 +1,7 @@
 """Events that arrive without a label: kept apart, completed later, and read by no fit until then."""
 
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import anyio
@@ -17,6 +17,7 @@ from tests.integration.service_app import an_event
 
 pytestmark = pytest.mark.anyio
 
+END = to_micros(datetime(2027, 1, 1, tzinfo=UTC))
 NDJSON = {"content-type": "application/x-ndjson"}
 
 
@@ -144,7 +145,7 @@ async def test_no_fit_reads_an_input(client: httpx.AsyncClient, engine: Engine) 
     await client.post("/events", json=[an_event("a"), an_input("b")])
     with engine.connect() as connection:
         schema = find_task(connection, "flights")
-        read = read_events(connection, schema.task_id, schema.task, to_micros(datetime.fromisoformat("2027-01-01T00:00:00Z")))
+        read = read_events(connection, schema.task_id, schema.task, END)
     assert len(read.at) == 1
 
 
