@@ -1,4 +1,4 @@
-"""The log of answered predictions, and the options of imports.
+"""The log of answered predictions, events that arrive by halves, and the options of imports.
 
 **Predictions** are partitioned by their ids, which sort by time. Trainers make a partition for each day; rows of a day
 without one go to the partition `predictions_default`.
@@ -7,11 +7,16 @@ The previous release logs nothing. A task that it deletes loses its logged predi
 
 **Options** of an import, such as the column of its moments and their time zone, stand in its row. So the next step of
 a task can spell the whole command. Imports of the previous release have none.
+
+**Incomplete events** lack their label, or are a label that waits for its event. The event goes to `events` as soon as
+both halves are there, so no reader of that table meets a row without a label. The previous release knows no half. It
+stores whole events as before, and a trigger then removes the half that such an event brings with it. A task that it
+deletes loses its incomplete events too.
 """
 
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.dialects.postgresql import JSON, JSONB, TIMESTAMP
+from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB, TIMESTAMP
 
 revision = "0009"
 down_revision = "0008"
@@ -20,6 +25,7 @@ down_revision = "0008"
 def upgrade() -> None:
     _add_predictions()
     _keep_options_of_imports()
+    _add_incomplete_events()
 
 
 def _keep_options_of_imports() -> None:
@@ -56,3 +62,157 @@ def _add_predictions() -> None:
         CREATE TRIGGER delete_predictions_of_task AFTER DELETE ON tasks
         FOR EACH ROW EXECUTE FUNCTION delete_predictions_of_task()
     """)
+
+
+def _add_incomplete_events() -> None:
+    in_calendar = "\"{0}\" >= '0001-01-01T00:00:00Z' and \"{0}\" < '10000-01-01T00:00:00Z'"
+    op.create_table(
+        "incomplete_events",
+        sa.Column("task_id", sa.Integer, sa.ForeignKey("tasks.id", ondelete="CASCADE"), primary_key=True),
+        sa.Column("event_id", sa.Text, primary_key=True),
+        sa.Column("received_at", TIMESTAMP(timezone=True), nullable=False),
+        sa.Column("schema_id", sa.Integer, nullable=False),
+        sa.Column("at", TIMESTAMP(timezone=True)),
+        sa.Column("numbers", ARRAY(sa.Double)),
+        sa.Column("categories", ARRAY(sa.Text)),
+        sa.Column("label", sa.Text),
+        sa.Column("known_at", TIMESTAMP(timezone=True)),
+        sa.Column("import_id", sa.BigInteger),
+        sa.Column("num_corrections", sa.Integer, nullable=False, server_default=sa.text("0")),
+        *(
+            sa.CheckConstraint(condition, name=op.f(f"incomplete_events_{name}_check"))
+            for name, condition in (
+                ("moments", " and ".join(map(in_calendar.format, ("received_at", "at", "known_at")))),
+                (
+                    "halves",
+                    "event_id <> '' and num_corrections >= 0 and case when label is null "
+                    "then num_nulls(at, numbers, categories) = 0 and known_at is null "
+                    "else label <> '' and num_nonnulls(at, numbers, categories, import_id) = 0 end",
+                ),
+                (
+                    "numbers",
+                    "array_ndims(numbers) <= 1 and array_position(numbers, null) is null "
+                    "and 'infinity' <> all(numbers) and '-infinity' <> all(numbers)",
+                ),
+                ("categories", "array_ndims(categories) <= 1 and array_position(categories, null) is null"),
+            )
+        ),
+    )
+    op.create_index("incomplete_events_task_id_received_at_idx", "incomplete_events", ["task_id", "received_at"])
+    op.create_index(
+        "incomplete_events_import_id_idx",
+        "incomplete_events",
+        ["import_id"],
+        postgresql_where=sa.text("import_id IS NOT NULL"),
+    )
+    for name in ("num_unlabelled", "num_waiting"):
+        op.add_column("row_counts", sa.Column(name, sa.BigInteger, nullable=False, server_default=sa.text("0")))
+    for statement in (_COUNT_INCOMPLETE, _COUNT_EVENTS, _FORGET_COUNTS, _FOLD_COUNTS):
+        op.execute(statement)
+    for change, transitions in _TRANSITIONS.items():
+        op.execute(
+            f"CREATE TRIGGER incomplete_events_count_{change.lower()} AFTER {change} ON incomplete_events "
+            f"REFERENCING {transitions} FOR EACH STATEMENT EXECUTE FUNCTION count_incomplete()"
+        )
+    op.execute(
+        "CREATE TRIGGER incomplete_events_count_truncate AFTER TRUNCATE ON incomplete_events "
+        "FOR EACH STATEMENT EXECUTE FUNCTION forget_counts()"
+    )
+
+
+_TRANSITIONS = {
+    "INSERT": "NEW TABLE AS added",
+    "UPDATE": "OLD TABLE AS removed NEW TABLE AS added",
+    "DELETE": "OLD TABLE AS removed",
+}
+
+_COUNT_INCOMPLETE = """
+CREATE FUNCTION count_incomplete() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        INSERT INTO row_counts (task_id, num_unlabelled, num_waiting)
+        SELECT task_id, count(*) - count(label), count(label) FROM added GROUP BY task_id;
+    ELSIF TG_OP = 'DELETE' THEN
+        INSERT INTO row_counts (task_id, num_unlabelled, num_waiting)
+        SELECT task_id, count(label) - count(*), -count(label) FROM removed GROUP BY task_id;
+    ELSE
+        INSERT INTO row_counts (task_id, num_unlabelled, num_waiting)
+        SELECT task_id, sum(change) - sum(is_label * change), sum(is_label * change)
+        FROM (
+            SELECT task_id, (label IS NOT NULL)::integer AS is_label, 1 AS change FROM added
+            UNION ALL
+            SELECT task_id, (label IS NOT NULL)::integer, -1 FROM removed
+        ) AS changed
+        GROUP BY task_id HAVING sum(change) <> 0 OR sum(is_label * change) <> 0;
+    END IF;
+    RETURN NULL;
+END $$
+"""
+
+# A new event also removes its incomplete half: the features alone, or a label that says the same. A half that another
+# transaction holds is left to that one, or to the trainer: an event must wait for no half, as halves wait for events.
+_COUNT_EVENTS = """
+CREATE OR REPLACE FUNCTION count_events() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        INSERT INTO row_counts (task_id, num_events, num_revisions)
+        SELECT task_id, count(*) FILTER (WHERE superseded_at IS NULL), count(*) FROM added GROUP BY task_id;
+        IF EXISTS (SELECT FROM added JOIN incomplete_events USING (task_id, event_id)) THEN
+            DELETE FROM incomplete_events WHERE ctid = ANY(ARRAY(
+                SELECT incomplete_events.ctid FROM added JOIN incomplete_events USING (task_id, event_id)
+                WHERE incomplete_events.label IS NULL OR incomplete_events.label = added.label
+                FOR UPDATE OF incomplete_events SKIP LOCKED
+            ));
+        END IF;
+    ELSIF TG_OP = 'DELETE' THEN
+        INSERT INTO row_counts (task_id, num_events, num_revisions)
+        SELECT task_id, -count(*) FILTER (WHERE superseded_at IS NULL), -count(*) FROM removed GROUP BY task_id;
+    ELSE
+        INSERT INTO row_counts (task_id, num_events, num_revisions)
+        SELECT task_id, sum(is_current * change), sum(change)
+        FROM (
+            SELECT task_id, (superseded_at IS NULL)::integer AS is_current, 1 AS change FROM added
+            UNION ALL
+            SELECT task_id, (superseded_at IS NULL)::integer, -1 FROM removed
+        ) AS changed
+        GROUP BY task_id HAVING sum(is_current * change) <> 0 OR sum(change) <> 0;
+    END IF;
+    RETURN NULL;
+END $$
+"""
+
+_FORGET_COUNTS = """
+CREATE OR REPLACE FUNCTION forget_counts() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_TABLE_NAME = 'events' THEN
+        INSERT INTO row_counts (task_id, num_events, num_revisions)
+        SELECT task_id, -sum(num_events), -sum(num_revisions) FROM row_counts GROUP BY task_id;
+    ELSIF TG_TABLE_NAME = 'incomplete_events' THEN
+        INSERT INTO row_counts (task_id, num_unlabelled, num_waiting)
+        SELECT task_id, -sum(num_unlabelled), -sum(num_waiting) FROM row_counts GROUP BY task_id;
+    ELSE
+        INSERT INTO row_counts (task_id, num_rejected)
+        SELECT task_id, -sum(num_rejected) FROM row_counts GROUP BY task_id;
+    END IF;
+    RETURN NULL;
+END $$
+"""
+
+_FOLD_COUNTS = """
+CREATE OR REPLACE FUNCTION fold_counts() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        WITH folded AS (
+            DELETE FROM row_counts WHERE task_id = NEW.task_id AND id = ANY(ARRAY(
+                SELECT id FROM row_counts WHERE task_id = NEW.task_id LIMIT 10000 FOR UPDATE SKIP LOCKED
+            ))
+            RETURNING num_events, num_revisions, num_rejected, num_unlabelled, num_waiting
+        )
+        INSERT INTO row_counts (task_id, num_events, num_revisions, num_rejected, num_unlabelled, num_waiting)
+        SELECT NEW.task_id, sum(num_events), sum(num_revisions), sum(num_rejected), sum(num_unlabelled),
+               sum(num_waiting)
+        FROM folded HAVING count(*) > 0;
+    END IF;
+    RETURN NULL;
+END $$
+"""

@@ -2,7 +2,7 @@
 
 They are in `incomplete_events`, so no reader of `events` meets a row without a label. A transaction locks rows of
 `incomplete_events` before it writes to `events`; one that stores a whole event waits for no such row
-(`docs/decisions/0044-unlabelled-events.md`).
+(`docs/decisions/0045-unlabelled-events.md`).
 """
 
 from collections.abc import Callable, Sequence
