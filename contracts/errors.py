@@ -4,7 +4,7 @@
     ├── InvalidInput                a request, row, file or task that breaks a rule; names the field
     │   ├── OutsideHorizon          a moment that the answering version does not cover
     │   └── CoverageUnsupported     too few scored rows for a coverage              (service)
-    ├── NotFound                    no such task, version or event
+    ├── NotFound                    no such task, version, event or prediction
     │   └── TaskRenamed             the task has another name now
     ├── Conflict                    the request contradicts what is stored
     │   ├── TaskPaused              a task that is not retrained for now

@@ -19,6 +19,7 @@ from service.admin.cycles import cycles_router
 from service.admin.erasures import erasures_router
 from service.admin.health import health_router
 from service.admin.imports import imports_router
+from service.admin.predictions import predictions_router
 from service.admin.releases import releases_router
 from service.admin.task_changes import task_changes_router
 from service.admin.tasks import tasks_router
@@ -171,6 +172,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
         erasures_router(store, settings),
         imports_router(store, settings),
         task_changes_router(store, registry, settings),
+        predictions_router(store),
         health_router(follower, metrics),
         pages_router(store, follower, settings, metrics),
     ):

@@ -297,10 +297,10 @@ def _read_ids(event_ids: Sequence[str], file: Path | None) -> list[str]:
 
 def _sum_erasures(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The answers of several requests as one; versions ascending."""
-    names = ("num_events", "num_revisions", "num_rejected")
+    names = ("num_events", "num_revisions", "num_rejected", "num_predictions")
     results = [result for answer in answers for result in answer["results"]]
     return {
-        **{name: sum(answer[name] for answer in answers) for name in names},
+        **{name: sum(answer.get(name, 0) for answer in answers) for name in names},
         "num_erased_before": sum(result["status"] == "erased_before" for result in results),
         "unknown": [result["event_id"] for result in results if result["status"] == "unknown"],
         "versions": sorted({version for answer in answers for version in answer["versions"]}, key=int),
@@ -314,7 +314,8 @@ def _print_erased(facts: dict[str, Any]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(
         f"{say_count(facts['num_events'], 'event')} erased in {say_count(facts['num_revisions'], 'revision')}, "
-        f"and {say_count(facts['num_rejected'], 'refused row')}; {facts['num_erased_before']:,} were erased before."
+        f"{say_count(facts['num_rejected'], 'refused row')} and "
+        f"{say_count(facts['num_predictions'], 'logged answer')}; {facts['num_erased_before']:,} were erased before."
     )
     if facts["unknown"]:
         console.print(f"Not stored: {', '.join(facts['unknown'])}.", markup=False, style="red")

@@ -33,6 +33,7 @@ def _keep_options_of_imports() -> None:
 
 
 def _add_predictions() -> None:
+    op.add_column("erasures", sa.Column("num_predictions", sa.BigInteger, nullable=False, server_default=sa.text("0")))
     op.create_table(
         "predictions",
         sa.Column("id", sa.UUID, primary_key=True),

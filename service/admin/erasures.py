@@ -26,7 +26,7 @@ def erasures_router(store: Store, settings: ServiceSettings) -> APIRouter:
 
     @router.post("/tasks/{task}/erasures", summary="Erase events", response_description="What was erased")
     async def post_erasure(name: TaskInPath, request: Request) -> Response:
-        """Erase all revisions of these events, and the stored refused rows with their ids. This cannot be undone.
+        """Erase all revisions of these events, and the refused rows and logged answers with their ids, for good.
 
         A tombstone keeps each id from being stored again. `versions` lists the versions that were trained on any of
         the events; they answer as before. A running cycle has already read its rows. An id that is not stored is
@@ -66,4 +66,5 @@ def describe_erasure(erasure: Erasure) -> event_answers.Erasure:
         num_events=erasure.num_events,
         num_revisions=erasure.num_revisions,
         num_rejected=erasure.num_rejected,
+        num_predictions=erasure.num_predictions,
     )

@@ -19,6 +19,7 @@ class Erasure(Struct, frozen=True, kw_only=True):
     num_events: Annotated[Count, Meta(description="events that this request erased")]
     num_revisions: Count
     num_rejected: Annotated[Count, Meta(description="stored refused rows with these ids")]
+    num_predictions: Annotated[Count, Meta(description="logged answers with these ids")]
 
 
 class Erasures(Struct, frozen=True):

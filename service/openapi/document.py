@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from service.admin import answers, event_answers
+from service.admin.predictions import LoggedAnswer
 from service.ingest.endpoint import CorrectionResult, IngestResult
 from service.ingest.stored_event import EventFound
 from service.models.answer import Answer, Answers
@@ -72,6 +73,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         {200: CorrectionResult},
         _json(_either("Correction", "UnlabelledCorrection"), example={**_EVENT, "label": "late"}),
     ),
+    ("get", "/predictions/{prediction_id}"): Operation("getPrediction", {200: LoggedAnswer}),
     ("get", "/tasks"): Operation("listTasks", {200: answers.Tasks}),
     ("get", "/tasks/{task}"): Operation("getTask", {200: answers.TaskStatus}),
     ("put", "/tasks/{task}"): Operation(
@@ -130,7 +132,7 @@ _HEADERS: dict[int, dict[str, Any]] = {
 _FASTAPI_422 = "Validation Error"
 _REASONS = {
     401: "The request needs a valid key",
-    404: "There is no such task, version or event",
+    404: "There is no such task, version, event or logged prediction",
     409: "The task is archived or paused, or a task of this name is being deleted",
     422: "A parameter or the body breaks a rule: `errors` names each field",
     429: "The key has sent too many requests, or the task has used its quota",

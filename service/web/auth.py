@@ -122,7 +122,7 @@ def refuse(error: MorrowError, scope: Scope) -> Response:
 
 def needed_scope(method: str, path: str) -> KeyScope | None:
     """The scope that a request needs; None if any valid key is enough."""
-    if path == "/predict":
+    if path == "/predict" or path.startswith("/predictions/"):
         return "predict"
     if path == "/events" or path.startswith("/events/"):
         return "ingest"

@@ -23,7 +23,8 @@ RequireTask = Callable[[str, frozenset[int]], Awaitable[None]]
 _TASKS = "morrow.tasks"
 _OF_ONE_TASK = re.compile(r"/(?:tasks|pages)/(?P<task>[^/]+)(?:/.*)?")
 _SHOWS_OWN_TASKS = frozenset({"/", "/tasks", "/metrics", "/docs", "/openapi.json"})
-_ABOUT_NO_TASK = ("/problems/",)
+# Paths about no task, or about one that only a row of the database names: their routes ask `tasks_of`.
+_ASKS_LATER = ("/problems/", "/predictions/")
 
 
 def tasks_of(scope: Scope) -> frozenset[int] | None:
@@ -71,7 +72,7 @@ async def limit_to_tasks(
         _task_of_query(scope)
     elif (one := _OF_ONE_TASK.fullmatch(path)) is not None:
         await require(one["task"], allowed)
-    elif not (path in _SHOWS_OWN_TASKS or path.startswith(_ABOUT_NO_TASK)):
+    elif not (path in _SHOWS_OWN_TASKS or path.startswith(_ASKS_LATER)):
         raise Forbidden("The key is for some tasks only, and this path belongs to none.")
 
 

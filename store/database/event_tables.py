@@ -85,6 +85,7 @@ erasures = Table(
     Column("num_events", BigInteger, nullable=False),
     Column("num_revisions", BigInteger, nullable=False),
     Column("num_rejected", BigInteger, nullable=False),
+    Column("num_predictions", BigInteger, nullable=False, server_default=text("0")),
     moments("at"),
     Index("erasures_task_id_idx", "task_id", "id"),
 )

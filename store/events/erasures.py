@@ -19,6 +19,7 @@ from sqlalchemy import Connection, delete, insert, select, text, update
 from store.database import erasures, rejected_events
 from store.events.lookups import each_of
 from store.events.tombstones import BLANK_CONTENT, window_grid
+from store.predictions.erasures import erase_predictions
 from store.tasks.catalog import Schema
 
 Erased = Literal["erased", "erased_before", "unknown"]
@@ -26,7 +27,10 @@ Erased = Literal["erased", "erased_before", "unknown"]
 
 @dataclass(frozen=True)
 class Erasure:
-    """One request: who asked, why, and how much was erased; `num_rejected` counts refused rows with these ids."""
+    """One request: who asked, why, and how much was erased.
+
+    `num_rejected` counts refused rows with these ids, and `num_predictions` logged answers.
+    """
 
     erasure_id: int
     at: datetime
@@ -35,15 +39,16 @@ class Erasure:
     num_events: int
     num_revisions: int
     num_rejected: int
+    num_predictions: int = 0
 
 
 def erase_events(
     connection: Connection, schema: Schema, event_ids: Sequence[str], *, actor: str, reason: str, now: datetime
 ) -> tuple[Erasure, list[Erased]]:
-    """Erase these events and refused rows with their ids; returns the outcome of each, in the given order.
+    """Erase these events, with refused rows and logged answers of their ids; returns the outcome of each, in order.
 
-    Corrections of them wait, and find them erased. An event that is not stored is unknown, and may be stored later. One
-    of which only a half is stored is erased as well.
+    Corrections of them wait, and find them erased. An event that is neither stored nor a logged answer is unknown, and
+    may be stored later. One of which only a half is stored is erased as well.
     """
     key: dict[str, object] = {"task_id": schema.task_id, "ids": sorted(set(event_ids))}
     _complete_halves(connection, schema, key)
@@ -71,13 +76,14 @@ def erase_events(
             rejected_events.c.task_id == schema.task_id, rejected_events.c.event_id.in_(set(event_ids))
         )
     ).rowcount
+    answers = erase_predictions(connection, schema.task_id, event_ids)
     row = connection.execute(
         update(erasures)
         .where(erasures.c.id == erasure_id)
-        .values(num_revisions=num_blank - len(doomed), num_rejected=num_rejected)
+        .values(num_revisions=num_blank - len(doomed), num_rejected=num_rejected, num_predictions=len(answers))
         .returning(*_COLUMNS)
     ).one()
-    return Erasure(*row), [_outcome(there.get(event_id)) for event_id in event_ids]
+    return Erasure(*row), ["erased" if event_id in answers else _outcome(there.get(event_id)) for event_id in event_ids]
 
 
 def _complete_halves(connection: Connection, schema: Schema, key: dict[str, object]) -> None:
@@ -115,6 +121,7 @@ _COLUMNS = (
     erasures.c.num_events,
     erasures.c.num_revisions,
     erasures.c.num_rejected,
+    erasures.c.num_predictions,
 )
 
 # Like a correction, an erasure locks first revisions, which never move, all of them in one order.

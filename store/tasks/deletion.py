@@ -123,7 +123,17 @@ def delete_incomplete(connection: Connection, task_id: int, size: int = BATCH_SI
     return connection.execute(_DELETE_INCOMPLETE, {"task_id": task_id, "size": size}).rowcount
 
 
-DELETE_SOME: tuple[Callable[..., int], ...] = (delete_refused, delete_cells, delete_incomplete)
+def delete_predictions(connection: Connection, task_id: int, size: int = BATCH_SIZE) -> int:
+    """Delete some logged answers; returns how many."""
+    return connection.execute(_DELETE_PREDICTIONS, {"task_id": task_id, "size": size}).rowcount
+
+
+DELETE_SOME: tuple[Callable[..., int], ...] = (
+    delete_refused,
+    delete_cells,
+    delete_incomplete,
+    delete_predictions,
+)
 
 
 def finish_deletion(connection: Connection, deleted: DeletedTask, now: datetime) -> bool:
@@ -193,9 +203,19 @@ _DELETE_INCOMPLETE = text("""
     WHERE ctid = ANY(ARRAY(SELECT ctid FROM incomplete_events WHERE task_id = :task_id LIMIT :size))
 """)
 
+# By ids, which partitions go by: a place in one partition is a place in each.
+_DELETE_PREDICTIONS = text("""
+    DELETE FROM predictions
+    WHERE task_id = :task_id AND id <= coalesce(
+        (SELECT id FROM predictions WHERE task_id = :task_id ORDER BY id OFFSET :size - 1 LIMIT 1),
+        'ffffffff-ffff-ffff-ffff-ffffffffffff'
+    )
+""")
+
 _IS_LEFT = text("""
     SELECT EXISTS (SELECT FROM events WHERE task_id = :task_id)
         OR EXISTS (SELECT FROM incomplete_events WHERE task_id = :task_id)
         OR EXISTS (SELECT FROM rejected_events WHERE task_id = :task_id)
         OR EXISTS (SELECT FROM error_cells WHERE task_id = :task_id)
+        OR EXISTS (SELECT FROM predictions WHERE task_id = :task_id)
 """)

@@ -39,6 +39,7 @@ from trainer.scheduling.due_requests import DueRequests
 from trainer.scheduling.helping import Helping
 from trainer.scheduling.idle_work import IdleWork
 from trainer.scheduling.liveness import retire_heartbeat, write_heartbeat
+from trainer.scheduling.prediction_days import PredictionDays
 from trainer.scheduling.refused_rows import RefusedRows
 from trainer.scheduling.registry_health import find_trouble
 from trainer.scheduling.workers import running_job
@@ -83,8 +84,9 @@ def run_trainer(settings: TrainerSettings) -> None:
     live = LiveScoring(trainer.engine, settings, stop, objects)
     deletions = Deletions(trainer.engine, settings, stop)
     refused = RefusedRows(trainer.engine, settings, stop)
+    prediction_days = PredictionDays(trainer.engine, stop)
     upkeep = Upkeep(trainer.engine, settings, stop, objects)
-    for job in (trainer.tick, live.tick, deletions.tick, refused.tick, upkeep.tick):
+    for job in (trainer.tick, live.tick, deletions.tick, refused.tick, prediction_days.tick, upkeep.tick):
         scheduler.add_job(
             lambda tick: tick(datetime.now(UTC)),
             "interval",
