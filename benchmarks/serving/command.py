@@ -5,6 +5,7 @@ real process with key, metrics, guard and full answers. `--folder` keeps the sta
 `--mlflow-env` the environment of `mlflow models serve`, so that a rerun starts measuring at once. Every ratio is the
 median of ratios taken within a round.
 
+With `--log` it measures only what the log of predictions costs (`benchmarks.serving.logged`).
 With `--recipes` it measures only what the parts of a task's default recipe cost (`benchmarks.serving.recipes`), which
 needs no environment of MLflow.
 """
@@ -28,6 +29,7 @@ from benchmarks.ratios import Ratio, larger_is_better, ratio_figures, smaller_is
 from benchmarks.serving.bare_graph import save_bare_graph
 from benchmarks.serving.floor import CORE, DESIGN, measure_imports
 from benchmarks.serving.load import Requests, name_tool
+from benchmarks.serving.logged import LOGGED, UNLOGGED, measure_log
 from benchmarks.serving.questions import (
     NUM_ROWS,
     ROWS_PER_BATCH,
@@ -61,10 +63,11 @@ class Plan:
     seconds: float
     num_starts: int
     num_swaps: int
+    log_seconds: float
 
 
-FULL = Plan(num_rounds=7, seconds=3, num_starts=5, num_swaps=5)
-QUICK = Plan(num_rounds=5, seconds=2, num_starts=1, num_swaps=1)
+FULL = Plan(num_rounds=7, seconds=3, num_starts=5, num_swaps=5, log_seconds=300)
+QUICK = Plan(num_rounds=5, seconds=2, num_starts=1, num_swaps=1, log_seconds=20)
 
 
 @dataclass(frozen=True)
@@ -89,11 +92,13 @@ def main(arguments: list[str]) -> None:
         help="environment of MLflow's server; made if it is missing",
     )
     parser.add_argument("--quick", action="store_true", help="short rounds, one start, one swap")
-    parser.add_argument("--recipes", action="store_true", help="only the parts of a task's default recipe")
+    parts = parser.add_mutually_exclusive_group()
+    parts.add_argument("--recipes", action="store_true", help="only the parts of a task's default recipe")
+    parts.add_argument("--log", action="store_true", help="only the log of predictions")
     add_output_options(parser)
     given = parser.parse_args(arguments)
     console = Console(highlight=False, soft_wrap=True)
-    if not given.recipes:
+    if not (given.recipes or given.log):
         make_mlflow_environment(given.mlflow_env)
     compile_ours()
     console.print(f"{hardware()}; load by {name_tool()}; load average {os.getloadavg()[0]:.1f}")
@@ -102,12 +107,13 @@ def main(arguments: list[str]) -> None:
         tempfile.TemporaryDirectory(prefix="morrow-") as folder,
         EmbeddedStack(settings, free_port(), console) as stack,
     ):
-        defaults = release(stack, read_defaults(), console)
+        defaults = [] if given.log else release(stack, read_defaults(), console)
         released = [] if given.recipes else release(stack, read_tasks(), console)
         place = Place(stack, Path(folder), given.mlflow_env, make_key(stack.addresses.database))
         plan = QUICK if given.quick else FULL
-        ratios = _measure(place, released, plan, console.print) if released else []
-        ratios += _measure_defaults(place, defaults, plan, console.print)
+        ratios = [] if given.recipes or given.log else _measure(place, released, plan, console.print)
+        ratios += _measure_log(place, released[0], plan, console.print) if released else []
+        ratios += _measure_defaults(place, defaults, plan, console.print) if defaults else []
     console.print(_table(ratios))
     console.print(f"load average {os.getloadavg()[0]:.1f}")
     if given.json:
@@ -168,6 +174,33 @@ def _measure_defaults(place: Place, released: Sequence[Released], plan: Plan, re
             return _rounds(place, plan, report, title, asked=asked, connections=connections)
 
         ratios, said = measure_recipes(run, asked, released, addresses.mlflow, place.folder)
+    for line in said:
+        report(line)
+    return ratios
+
+
+def _measure_log(place: Place, released: Released, plan: Plan, report: Report) -> list[Ratio]:
+    """What the log of predictions costs."""
+    addresses, rows = place.stack.addresses, complete_rows(released, NUM_ROWS)
+    path = get_paths(released.task.name, rows)[0]
+    with ExitStack() as cleanup:
+        asked = {}
+        for name, is_logged in ((LOGGED, "true"), (UNLOGGED, "false")):
+            home = Path(tempfile.mkdtemp(dir=place.folder))
+            server = morrow(
+                home,
+                addresses.database,
+                addresses.mlflow,
+                key=place.key,
+                path=path,
+                MORROW_LOG_PREDICTIONS=is_logged,
+            )
+            asked[name] = _ask(place, cleanup.enter_context(server), released, rows)
+
+        def run(title: str, asked: dict[str, Asked], connections: int) -> Rounds:
+            return _rounds(place, plan, report, title, asked=asked, connections=connections)
+
+        ratios, said = measure_log(run, asked, addresses.database, seconds=plan.log_seconds, folder=place.folder)
     for line in said:
         report(line)
     return ratios

@@ -67,8 +67,10 @@ def _tree(pid: int) -> list[psutil.Process]:
 
 
 @contextmanager
-def morrow(home: Path, database_url: str, mlflow_url: str, *, key: str, path: str) -> Iterator[Server]:
-    """`morrow serve` with its defaults (keys, metrics, guard); ready once it answers `path`."""
+def morrow(
+    home: Path, database_url: str, mlflow_url: str, *, key: str, path: str, **environment: str
+) -> Iterator[Server]:
+    """`morrow serve` with its defaults (keys, metrics, guard, log); ready once it answers `path`."""
     port = free_port()
     given = {
         "MORROW_HOME": str(home),
@@ -77,6 +79,7 @@ def morrow(home: Path, database_url: str, mlflow_url: str, *, key: str, path: st
         "MORROW_HOST": HOST,
         "MORROW_PORT": str(port),
         "MORROW_LOG_FORMAT": "json",
+        **environment,
     }
     command = python_command("-m", "cli.main", "serve")
     with _running("morrow", command, given, home / "service.log", ready=_url(port) + path, key=key) as server:
