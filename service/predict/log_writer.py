@@ -21,8 +21,9 @@ from store.predictions.writes import Stored, store_rows
 
 # Bytes of one of the two buffers of a process: some fifteen thousand rows.
 BUFFER_BYTES = 8 * 2**20
-# How long rows gather before they are stored together, and the pause after an outage.
-GATHER_SECONDS = 0.1
+# How long rows gather before they are stored together: a transaction costs the service as much as some hundred rows do.
+# The pause after an outage.
+GATHER_SECONDS = 0.5
 RETRY_SECONDS = 1.0
 
 log = structlog.get_logger(__name__)
