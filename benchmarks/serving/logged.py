@@ -27,7 +27,7 @@ _SETTLE_SECONDS = 30.0
 def measure_log(
     run: RunRounds, asked: Mapping[str, Asked], database_url: str, *, seconds: float, folder: Path
 ) -> tuple[list[Ratio], list[str]]:
-    """Ratios of the two servers in `asked`, and a line on the log after a load of so many `seconds`."""
+    """Ratios of the two servers in `asked`, and a line on the log after a load of these `seconds`."""
     busy = run(f"GET, {CONNECTIONS} connections", dict(asked), CONNECTIONS)
     calm = run("GET, 1 connection", dict(asked), 1)
     before = _count_rows(database_url)
