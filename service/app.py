@@ -36,6 +36,8 @@ from service.openapi.document import describe
 from service.predict.answer_log import AnswerLog
 from service.predict.endpoint import PredictEndpoint, Reply
 from service.predict.log_writer import LogWriter
+from service.protocols.endpoint import ProtocolEndpoint
+from service.protocols.routes import protocols_router
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from service.web.access_log import AccessLog
@@ -65,6 +67,7 @@ class App(FastAPI):
     predict: PredictEndpoint
     events: RawEndpoint
     event: RawEndpoint
+    protocols: ProtocolEndpoint
     answered: AnsweredRequests
     body_budget: BodyBudget
 
@@ -98,6 +101,8 @@ class App(FastAPI):
             await self.events(scope, receive, send)
         elif path.startswith("/events/"):
             await self.event(scope, receive, send)
+        elif self.protocols.find(path) is not None:
+            await self.protocols(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
@@ -162,8 +167,8 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     group_commit = GroupCommit(store, settings.queue_size, partial(find_open_schemas, follower, settings.rows_per_task))
     events = EventsEndpoint(store, follower, group_commit, settings, metrics)
     app.predict = PredictEndpoint(follower, authenticator, answered, settings, AnswerLog(follower, log_writer))
-    app.events = RawEndpoint("/events", {"POST": events.post}, authenticator, answered)
-    app.event = RawEndpoint("/events/{event_id}", {"GET": events.get, "PUT": events.put}, authenticator, answered)
+    app.protocols = ProtocolEndpoint(app.predict, authenticator, answered, settings)
+    _add_events(app, events, authenticator, answered)
     app.router.routes.append(Route("/predict", app.predict, include_in_schema=False))  # so that /predict/ is redirected
     for router in (
         tasks_router(store, follower, heartbeats, settings),
@@ -174,12 +179,18 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
         task_changes_router(store, registry, settings),
         predictions_router(store),
         health_router(follower, metrics),
+        protocols_router(follower, VERSION),
         pages_router(store, follower, settings, metrics),
     ):
         app.include_router(router)
     app.mount("/static", StaticPages())
     describe(app)
     return app
+
+
+def _add_events(app: App, events: EventsEndpoint, authenticator: Authenticator, answered: AnsweredRequests) -> None:
+    app.events = RawEndpoint("/events", {"POST": events.post}, authenticator, answered)
+    app.event = RawEndpoint("/events/{event_id}", {"GET": events.get, "PUT": events.put}, authenticator, answered)
 
 
 async def _require_task(store: Store, name: str, allowed: frozenset[int]) -> None:

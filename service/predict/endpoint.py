@@ -7,6 +7,7 @@ thread, a bounded number at a time; a bounded number more may wait for one.
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, TypeVarTuple
 from urllib.parse import parse_qsl
@@ -48,6 +49,14 @@ Ts = TypeVarTuple("Ts")
 Reply = Callable[[ASGIApp], None]
 # The version that answers, and what it is asked.
 Asked = tuple[LoadedForecaster, Question]
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredRows:
+    """The answers to the rows of a body, and each of them encoded with its id."""
+
+    answers: Sequence[Answer]
+    encoded: Sequence[bytes]
 
 
 class PredictEndpoint:
@@ -167,6 +176,14 @@ class PredictEndpoint:
         answer = partial(self._answer_body, forecaster, body, options, faults, now=now, key_name=key_name)
         return EncodedAnswer(await self._in_thread(answer))
 
+    async def answer_in_thread(self, task: str | None, work: Callable[[LoadedForecaster, int], T]) -> T:
+        """What `work` makes of the version that answers and of the present moment, in a thread for batches.
+
+        Raises as `work`, and if no version answers.
+        """
+        now = self._now()
+        return await self._in_thread(work, await self._find(task, []), now)
+
     def _answer_body(
         self,
         forecaster: LoadedForecaster,
@@ -177,6 +194,20 @@ class PredictEndpoint:
         now: int,
         key_name: str | None,
     ) -> bytes:
+        rows = self.answer_rows(forecaster, body, options, faults, now=now, key_name=key_name)
+        return join_answers(rows.encoded)
+
+    def answer_rows(
+        self,
+        forecaster: LoadedForecaster,
+        body: bytes,
+        options: Options,
+        faults: Sequence[Fault] = (),
+        *,
+        now: int,
+        key_name: str | None,
+    ) -> AnsweredRows:
+        """The answers to a body of rows, which are logged. Raises InvalidInput with all faults, also those before."""
         questions = forecaster.rules.read_questions(body, self._settings.max_rows, faults)
         if options.rate and len(questions) > MAX_RATE_ROWS:
             reason = f"is given for at most {MAX_RATE_ROWS} rows at once; the body asks for {len(questions)}"
@@ -189,7 +220,7 @@ class PredictEndpoint:
             self._name(forecaster, row, at, answer, key_name)
             for row, at, answer in zip(rows, moments, answers, strict=True)
         ]
-        return join_answers(named)
+        return AnsweredRows(answers, named)
 
     async def _find(self, task: str | None, faults: list[Fault]) -> LoadedForecaster:
         """The version that answers, or soon will. If there is none, `faults` are reported first."""

@@ -68,7 +68,7 @@ class RowRules:
         Raises InvalidInput with every fault, those found before included, Malformed and TooLarge.
         """
         body = without_mark(body)
-        self._limit_values(body, max_rows)
+        self.limit_values(body, max_rows)
         questions = self.questions.decode(body)
         if questions is None:
             given = decode_json(decode_text(body))
@@ -86,7 +86,7 @@ class RowRules:
         Raises Malformed if the body is not JSON at all, TooLarge for more than `max_rows` or their values.
         """
         body = without_mark(body)
-        self._limit_values(body, max_rows)
+        self.limit_values(body, max_rows)
         batch = self.events.decode(body)
         if batch is not None:
             _limit_rows(len(batch), max_rows)
@@ -107,7 +107,7 @@ class RowRules:
         of the two events it corrects, so it is kept as a row of neither.
         """
         body = without_mark(body)
-        self._limit_values(body, 1)
+        self.limit_values(body, 1)
         batch = self.events.decode_correction(body, event_id)
         if batch is not None:
             return batch.row(0)
@@ -142,7 +142,7 @@ class RowRules:
     def _explain_line(self, line: bytes, max_rows: int) -> Refusal:
         payload = line.decode("utf-8", "backslashreplace")
         try:
-            self._limit_values(line, max_rows)
+            self.limit_values(line, max_rows)
             given = decode_json(decode_text(line))
         except UnreadableRequest as error:
             return Refusal(None, (Fault("event", str(error)),), payload)
@@ -150,7 +150,8 @@ class RowRules:
         faults = tuple(self.explainer.explain_event(given))
         return Refusal(event_id if isinstance(event_id, str) else None, faults, payload)
 
-    def _limit_values(self, body: bytes, max_rows: int) -> None:
+    def limit_values(self, body: bytes, max_rows: int) -> None:
+        """Refuse a body of more values than `max_rows` rows can hold. Raises TooLarge."""
         limit_values(body, max(_ALWAYS_READ, max_rows * (len(self.task.features) + _MORE_VALUES_PER_ROW)))
 
 

@@ -103,7 +103,7 @@ class AccessLog:
         named: str | None = scope.get("path_params", {}).get("task")
         if named is None and (found := _TASK.search(scope["query_string"])):
             named = unquote_plus(found[1].decode("latin-1"))
-        if named is None and route.startswith(("/predict", "/events")):
+        if named is None and route.startswith(("/predict", "/events", "/invocations")):
             known = self._list_tasks()
             named = known[0] if len(known) == 1 else None
         return None if named is None else printable(named)

@@ -27,8 +27,12 @@ from service.web.task_access import RequireTask, limit_to_tasks
 from store.api_keys import Scope as KeyScope
 
 HEALTH = frozenset({"/livez", "/readyz"})
+# The same of other protocols.
+_PROTOCOLS_HEALTH = frozenset({"/v2/health/live", "/v2/health/ready", "/ping"})
 PUBLIC = {"docs": frozenset({"/docs", "/openapi.json"}), "metrics": frozenset({"/metrics"})}
 _STATIC = "/static/"
+# The ends of paths of other protocols that ask for predictions (`service.protocols`).
+_ASKING = ("/invocations", "/infer")
 _IMPORTS = re.compile(r"/tasks/[^/]+/imports(/[^/]+/retract)?")
 # Where the name of a request's key is, in the state of its scope.
 KEY_NAME = "morrow.key"
@@ -85,7 +89,7 @@ class AuthenticationMiddleware:
     def __init__(self, app: ASGIApp, authenticator: Authenticator, settings: ServiceSettings) -> None:
         self._app = app
         self._authenticator = authenticator
-        self._open = HEALTH.union(*(PUBLIC[name] for name in settings.public))
+        self._open = HEALTH.union(_PROTOCOLS_HEALTH, *(PUBLIC[name] for name in settings.public))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._is_open(scope["path"]):
@@ -122,7 +126,8 @@ def refuse(error: MorrowError, scope: Scope) -> Response:
 
 def needed_scope(method: str, path: str) -> KeyScope | None:
     """The scope that a request needs; None if any valid key is enough."""
-    if path == "/predict" or path.startswith("/predictions/"):
+    is_asking = method == "POST" and path.endswith(_ASKING)
+    if path == "/predict" or path.startswith("/predictions/") or is_asking:
         return "predict"
     if path == "/events" or path.startswith("/events/"):
         return "ingest"

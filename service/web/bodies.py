@@ -10,7 +10,7 @@ import asyncio
 import codecs
 import string
 import zlib
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 from starlette.requests import Request
 from starlette.types import Receive, Scope
@@ -53,15 +53,15 @@ class RequestBody:
         self._has_rest = True
         self._gunzip = _Gunzip() if self._codings in (["gzip"], ["x-gzip"]) else None
 
-    async def read(self) -> bytes:
-        """The whole of a JSON body, decompressed.
+    async def read(self, media_types: Sequence[str] = (JSON,)) -> bytes:
+        """The whole of a body of one of these types, decompressed.
 
         Raises TooLarge before the body is read whole, BodiesFull before it is read if its length is given, and else at
-        the first piece without room, UnsupportedContent for content that is not JSON, TooSlow if the body stalls, and
+        the first piece without room, UnsupportedContent for content of another type, TooSlow if the body stalls, and
         Malformed if it is broken or ends too early.
         """
-        if self.media_type != JSON:
-            raise UnsupportedContent(f"The body must be sent with Content-Type: {JSON}.")
+        if self.media_type not in media_types:
+            raise UnsupportedContent(f"The body must be sent with Content-Type: {' or '.join(media_types)}.")
         if not (self._length.isascii() and self._length.isdigit()):
             raise Malformed("Content-Length is not a number.")
         if len(self._length) > 18 or int(self._length) > self._max_bytes:

@@ -138,7 +138,29 @@ class ProblemResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope.setdefault("state", {})[PROBLEM] = self.problem
+        if (members := _say_in_protocol(scope["path"], self.status_code, self.detail)) is not None:
+            self.body = msgspec.json.encode(msgspec.json.decode(self.body) | members)
+            self.headers["Content-Length"] = str(len(self.body))
         await super().__call__(scope, receive, send)
+
+
+def _say_in_protocol(path: str, status: int, detail: str) -> dict[str, str] | None:
+    """The members by which clients of another protocol read a refusal at one of its paths; None at our own."""
+    if path.startswith("/v2"):
+        return {"error": detail}
+    if path.endswith("/invocations"):
+        return {"error_code": _MLFLOW_CODES.get(status, "BAD_REQUEST"), "message": detail}
+    return None
+
+
+_MLFLOW_CODES = {
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "RESOURCE_DOES_NOT_EXIST",
+    429: "REQUEST_LIMIT_EXCEEDED",
+    500: "INTERNAL_ERROR",
+    503: "TEMPORARILY_UNAVAILABLE",
+}
 
 
 def write_problem(kind: Kind, detail: str, headers: dict[str, str] | None = None, **more: Any) -> ProblemResponse:

@@ -22,7 +22,9 @@ RequireTask = Callable[[str, frozenset[int]], Awaitable[None]]
 # Where the ids of the tasks that a request may touch are, in the state of its scope.
 _TASKS = "morrow.tasks"
 _OF_ONE_TASK = re.compile(r"/(?:tasks|pages)/(?P<task>[^/]+)(?:/.*)?")
-_SHOWS_OWN_TASKS = frozenset({"/", "/tasks", "/metrics", "/docs", "/openapi.json"})
+# Paths that ask a task's version, which needs no database to be found.
+_ASKS_ONE_TASK = re.compile(r"/(?:tasks/(?P<task>[^/]+)/(?:invocations|ping)|v2/models/(?P<model>[^/]+)(?:/.*)?)")
+_SHOWS_OWN_TASKS = frozenset({"/", "/tasks", "/metrics", "/docs", "/openapi.json", "/v2"})
 # Paths about no task, or about one that only a row of the database names: their routes ask `tasks_of`.
 _ASKS_LATER = ("/problems/", "/predictions/")
 
@@ -62,8 +64,10 @@ async def limit_to_tasks(
     allowed = frozenset(key.task_ids)
     scope.setdefault("state", {})[_TASKS] = allowed
     path = scope["path"]
-    if path == "/predict":
-        task_id = find_served(task := _task_of_query(scope))
+    asked = _ASKS_ONE_TASK.fullmatch(path)
+    if asked is not None or path in ("/predict", "/invocations"):
+        task = _task_of_query(scope) if asked is None else asked["task"] or asked["model"]
+        task_id = find_served(task)
         if task_id is None:  # no poll has seen it yet
             await require(task, allowed)
         elif task_id not in allowed:

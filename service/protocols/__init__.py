@@ -1,0 +1,1 @@
+"""Inference protocols of other servers, answered by the versions, rules and limits of POST /predict."""
