@@ -249,6 +249,8 @@ def _check_labels(X: Any, y: Any) -> NDArray[Any]:
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None")
     labels: NDArray[Any] = column_or_1d(y, warn=True)
+    if labels.dtype.kind == "O" and any(label is None for label in labels):
+        raise ValueError("Input y contains None.")
     assert_all_finite(labels, input_name="y")
     check_consistent_length(X, labels)
     return labels

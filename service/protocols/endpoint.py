@@ -79,7 +79,7 @@ class ProtocolEndpoint:
 
         def work(forecaster: LoadedForecaster, now: int) -> bytes:
             forecaster.rules.limit_values(body, self._settings.max_rows)
-            asked, options = read_invocation(body, request.media_type, forecaster.task)
+            asked, options = read_invocation(body, request.media_type, forecaster.task, self._settings.max_rows)
             rows = self._predict.answer_rows(forecaster, asked, options, now=now, key_name=key_name_of(scope))
             return b'{"predictions":[%b]}' % b",".join(rows.encoded)
 

@@ -6,12 +6,13 @@ Columns are features, and `at` is the moment of each row. The predictions are th
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
 from contracts.truth import TRUTHS
-from service.protocols.asked_rows import decode_body, encode_rows, rows_of_columns
+from service.protocols.asked_rows import decode_body, encode_rows, find_repeated, rows_of_columns
 from service.validation.lossless_json import decode_text
 from service.validation.names import printable
 from service.validation.options import Options, take_options
@@ -22,10 +23,13 @@ _FORMS = ("dataframe_split", "dataframe_records", "instances", "inputs")
 Rows = Sequence[Mapping[str, Any]]
 
 
-def read_invocation(body: bytes, media_type: str, task: Task) -> tuple[bytes, Options]:
-    """The body of POST /predict for an invocation, and its options. Raises Malformed and InvalidInput."""
+def read_invocation(body: bytes, media_type: str, task: Task, max_rows: int) -> tuple[bytes, Options]:
+    """The body of POST /predict for an invocation, and its options. Raises Malformed and InvalidInput.
+
+    Of a CSV with more than `max_rows` rows, one more is read, so that it is refused.
+    """
     if media_type == CSV:
-        return encode_rows(_read_csv(decode_text(body), task)), Options()
+        return encode_rows(_read_csv(decode_text(body), task, max_rows)), Options()
     given = decode_body(body)
     params = given.pop("params", None)
     named = [name for name in _FORMS if name in given]
@@ -41,13 +45,17 @@ def _read_split(given: Any) -> Rows:
     data: Any = given.get("data") if isinstance(given, dict) else None
     if not (isinstance(columns, list) and all(isinstance(name, str) for name in columns) and _is_table(data)):
         raise InvalidInput([Fault("dataframe_split", "has no `columns` of texts and `data` of lists")])
-    if repeated := {name for name in columns if columns.count(name) > 1}:
-        raise InvalidInput([Fault(printable(name), "is a column more than once") for name in sorted(repeated)])
+    _refuse_repeated(columns)
     for place, row in enumerate(data):
         if len(row) != len(columns):
             reason = f"has {len(row)} values for {len(columns)} columns"
             raise InvalidInput([Fault(f"dataframe_split.data[{place}]", reason)])
     return [dict(zip(columns, row, strict=True)) for row in data]
+
+
+def _refuse_repeated(columns: Sequence[str]) -> None:
+    if repeated := find_repeated(columns):
+        raise InvalidInput([Fault(printable(name), "is a column more than once") for name in repeated])
 
 
 def _is_table(data: Any) -> bool:
@@ -104,17 +112,16 @@ def _read_params(params: Any) -> Options:
     return options
 
 
-def _read_csv(text: str, task: Task) -> Rows:
+def _read_csv(text: str, task: Task, max_rows: int) -> Rows:
     """The rows of a table with a header, as `DataFrame.to_csv` writes it: a column without a name is not read."""
     lines = csv.reader(io.StringIO(text, newline=""))
     try:
         names = next(lines, [])
-        table = [row for row in lines if row]
+        table = [*islice(filter(None, lines), max_rows + 1)]
     except csv.Error as error:
         raise InvalidInput([Fault("body", f"is no CSV: {error}")]) from None
     kinds = {feature.name: feature.kind for feature in task.features}
-    if repeated := {name for name in names if name and names.count(name) > 1}:
-        raise InvalidInput([Fault(printable(name), "is a column more than once") for name in sorted(repeated)])
+    _refuse_repeated([name for name in names if name])
     rows: list[dict[str, Any]] = []
     for place, row in enumerate(table):
         if len(row) != len(names):

@@ -97,7 +97,7 @@ def read_inference(body: bytes, task: Task) -> Asked:
     for place, tensor in enumerate(inputs):
         name = tensor.get("name")
         if not isinstance(name, str) or name in columns:
-            faults.append(Fault(f"inputs[{place}].name", "is no text" if name not in columns else "is given twice"))
+            faults.append(Fault(f"inputs[{place}].name", "is given twice" if isinstance(name, str) else "is no text"))
             continue
         columns[name] = _read_tensor(tensor, "category" if name == AT else kinds.get(name), f"inputs[{place}]", faults)
     if faults:
@@ -106,8 +106,8 @@ def read_inference(body: bytes, task: Task) -> Asked:
     if len(columns.get(AT, ())) == 1:
         columns[AT] = [*columns[AT]] * rows
     request_id = given.get("id")
-    if request_id is not None and not isinstance(request_id, str):
-        raise InvalidInput([Fault("id", "is no text")])
+    if request_id is not None and not (isinstance(request_id, str) and printable(request_id) == request_id):
+        raise InvalidInput([Fault("id", "is no text that can be shown")])
     return Asked(encode_rows(rows_of_columns(columns)), request_id, _read_outputs(given.get("outputs")))
 
 
@@ -122,7 +122,7 @@ def _read_tensor(tensor: Mapping[str, Any], kind: Kind | None, field: str, fault
     if shape not in ([len(values)], [len(values), 1]):
         reason = f"does not fit {len(values)} values: a tensor has one value for each row, [n] or [n, 1]"
         faults.append(Fault(f"{field}.shape", reason))
-    if kind is not None and datatype not in _TYPES[kind]:
+    if kind is not None and (not isinstance(datatype, str) or datatype not in _TYPES[kind]):
         allowed = ", ".join(sorted(_TYPES[kind]))
         faults.append(Fault(f"{field}.datatype", f"is {printable(str(datatype))}, and can be {allowed}"))
     if kind == "boolean":
@@ -199,7 +199,7 @@ def _label(name: str, classes: Sequence[str]) -> dict[str, Any]:
 
 
 def _column(name: str, answers: Sequence[Answer], encoded: Sequence[bytes]) -> list[Any]:
-    """An output's values row after row; null where there is none, such as an expected error before trained_until."""
+    """An output's values row after row; null if there is none, such as an expected error before trained_until."""
     if name == "id":
         return [_READ_ID.decode(one).id for one in encoded]
     if name == "probabilities":

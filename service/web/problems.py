@@ -146,7 +146,7 @@ class ProblemResponse(Response):
 
 def _say_in_protocol(path: str, status: int, detail: str) -> dict[str, str] | None:
     """The members by which clients of another protocol read a refusal at one of its paths; None at our own."""
-    if path.startswith("/v2"):
+    if path == "/v2" or path.startswith("/v2/"):
         return {"error": detail}
     if path.endswith("/invocations"):
         return {"error_code": _MLFLOW_CODES.get(status, "BAD_REQUEST"), "message": detail}

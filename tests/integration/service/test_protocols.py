@@ -145,6 +145,41 @@ def test_nan_is_a_missing_value_and_infinity_is_refused(api: Running) -> None:
     assert httpx.post(url, content=text.replace("NaN", "Infinity"), headers=headers).status_code == 422
 
 
+HOSTILE = [
+    b'{"instances": [{"distance": 1e999, "carrier": "UA"}]}',
+    b'{"instances": [{"distance": 1, "carrier": "\\ud800"}]}',
+    b'{"instances": [{"distance": 1, "\\ud800": 1, "\\ud800": 2}]}',
+    b'{"instances": [{"distance": 123456789012345678901234567890, "carrier": "UA"}]}',
+    b'{"instances": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+    b'{"inputs": [{"name": [], "shape": [1], "datatype": "FP64", "data": [1]}]}',
+    b'{"inputs": [{"name": "distance", "shape": [1], "datatype": [], "data": [1]}]}',
+    b'{"inputs": [{"name": "distance", "shape": {}, "datatype": "FP64", "data": [{}]}]}',
+    b'{"inputs": [{"name": "distance", "shape": [1], "datatype": "FP64", "data": [1]}], "id": "\\ud800"}',
+    b'{"inputs": [{"name": "distance", "shape": [1], "datatype": "FP64", "data": [1]}], "outputs": [1]}',
+    b'{"dataframe_split": {"columns": ["\\u0000", "\\u0000"], "data": []}}',
+    b'{"instances": null, "instances": null}',
+    b"null",
+    b"\xff\xfe",
+    b"",
+]
+
+
+@pytest.mark.parametrize("body", HOSTILE)
+def test_hostile_bodies_are_refused_in_the_protocols_form(api: Running, body: bytes) -> None:
+    for path, member in (("/tasks/flights/invocations", "message"), ("/v2/models/flights/infer", "error")):
+        found = httpx.post(f"{api.url}{path}", content=body, headers={"content-type": "application/json"})
+        assert found.status_code in (400, 422), (path, found.text)
+        assert found.json()[member]
+
+
+def test_a_csv_of_too_many_rows_is_refused_before_it_is_laid_out(api: Running) -> None:
+    text = "distance\n" + "1\n" * 1_000_000
+    found = httpx.post(
+        f"{api.url}/tasks/flights/invocations", content=text, headers={"content-type": "text/csv"}, timeout=60
+    )
+    assert (found.status_code, found.json()["type"]) == (413, "/problems/too-large")
+
+
 def tensors(rows: list[dict[str, Any]]) -> list[InferInput]:
     found = []
     for name, datatype, dtype in (("at", "BYTES", object), ("distance", "FP64", "f8"), ("carrier", "BYTES", object)):
