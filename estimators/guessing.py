@@ -15,7 +15,6 @@ from cli.inferring.profile import profile_parquet
 from cli.inferring.task_file import Chosen, write_task_file
 from cli.reading.options import Options, name_options
 from contracts.errors import Fault, InvalidInput
-from contracts.shown import say_count
 from contracts.task import Kind, Task
 from estimators.tables import Table
 from service.advice.import_options import spell_import
@@ -82,8 +81,6 @@ def read_rows(table: Table, task: Task, options: Options) -> EventBatch:
     _require_sent(rows)
     found = compile_rules(task).read_lines([row.line for row in rows])
     if isinstance(found, EventBatch):
-        if missing := found.unlabelled:
-            raise InvalidInput([Fault("y", f"is missing or empty in {say_count(len(missing), 'row')}")])
         return found
     results = [
         {"line": line, "event_id": one.event_id, "status": "rejected", "errors": _describe(one.faults)}

@@ -124,7 +124,7 @@ def test_a_row_that_breaks_a_rule_is_a_value_error_that_names_it(fitted: GIClass
     with pytest.raises(ValueError, match="NaN"):
         classifier().fit(frame, labels_of(frame).where(frame["x"] > 0), "when")
     words = labels_of(frame).map({0: "no", 1: "yes"})
-    for given, said in (("", "label: is empty"), ("n/a", "y is missing or empty in 1 row")):
+    for given, said in (("", "label: is empty"), ("n/a", "label: is missing")):
         with pytest.raises(ValueError, match=said):
             classifier().fit(frame, words.where(words.index != 3, given), "when")
     with pytest.raises(ValueError, match="contains None"):
