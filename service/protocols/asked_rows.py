@@ -67,6 +67,13 @@ def _as_question(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"features": features} if row.get(AT) is None else {AT: row[AT], "features": features}
 
 
+def flatten(values: Sequence[Any]) -> Sequence[Any]:
+    """A column of shape (n,), also if it comes as (n, 1)."""
+    if values and all(isinstance(value, list) and len(value) == 1 for value in values):
+        return [value[0] for value in values]
+    return values
+
+
 def rows_of_columns(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """The rows of columns of the same length. Raises InvalidInput."""
     lengths = {name: len(values) for name, values in columns.items()}

@@ -12,7 +12,7 @@ from typing import Any
 from contracts.errors import Fault, InvalidInput
 from contracts.task import Task
 from contracts.truth import TRUTHS
-from service.protocols.asked_rows import decode_body, encode_rows, find_repeated, rows_of_columns
+from service.protocols.asked_rows import decode_body, encode_rows, find_repeated, flatten, rows_of_columns
 from service.validation.lossless_json import decode_text
 from service.validation.names import printable
 from service.validation.options import Options, take_options
@@ -76,14 +76,7 @@ def _read_inputs(given: Any) -> Rows:
     for name, values in given.items():
         if not isinstance(values, list):
             raise InvalidInput([Fault(f"inputs.{printable(name)}", "is no list with a value for each row")])
-    return rows_of_columns({name: _flatten(values) for name, values in given.items()})
-
-
-def _flatten(values: Sequence[Any]) -> Sequence[Any]:
-    """A column of shape (n,), also if it comes as (n, 1)."""
-    if values and all(isinstance(value, list) and len(value) == 1 for value in values):
-        return [value[0] for value in values]
-    return values
+    return rows_of_columns({name: flatten(values) for name, values in given.items()})
 
 
 def _require_records(name: str, given: Any) -> Rows:

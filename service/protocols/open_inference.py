@@ -14,7 +14,7 @@ from contracts.errors import Fault, InvalidInput
 from contracts.task import Kind, Task
 from service.models.answer import Answer
 from service.models.forecaster import Forecaster
-from service.protocols.asked_rows import AT, decode_body, encode_rows, rows_of_columns
+from service.protocols.asked_rows import AT, decode_body, encode_rows, flatten, rows_of_columns
 from service.validation.names import printable
 
 PLATFORM = "morrow"
@@ -118,7 +118,7 @@ def _read_tensor(tensor: Mapping[str, Any], kind: Kind | None, field: str, fault
         reason = "is no list: send values as JSON, such as with binary_data=False of tritonclient"
         faults.append(Fault(f"{field}.data", reason))
         return ()
-    values = _flatten(data)
+    values = flatten(data)
     if shape not in ([len(values)], [len(values), 1]):
         reason = f"does not fit {len(values)} values: a tensor has one value for each row, [n] or [n, 1]"
         faults.append(Fault(f"{field}.shape", reason))
@@ -128,13 +128,6 @@ def _read_tensor(tensor: Mapping[str, Any], kind: Kind | None, field: str, fault
     if kind == "boolean":
         return [bool(value) if value in (0, 1) else value for value in values]
     return values
-
-
-def _flatten(data: Sequence[Any]) -> Sequence[Any]:
-    """Values that may be nested one by one."""
-    if data and all(isinstance(value, list) and len(value) == 1 for value in data):
-        return [value[0] for value in data]
-    return data
 
 
 def _read_outputs(given: Any) -> list[str] | None:
