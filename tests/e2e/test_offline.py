@@ -13,6 +13,7 @@ from store.cycles.ledger import list_cycles
 from store.engine import make_engine
 from tests.e2e.processes import impatient_environment, process, released, request, wait_for
 from tests.integration.drifting_task import cutoff_after, define, drifting_task
+from tests.integration.one_version import unnamed
 from tests.servers import start_mlflow, stop, wait_until_healthy
 
 
@@ -45,8 +46,7 @@ def test_a_fit_outlives_an_absent_registry_and_bounds_outlive_absent_stores(tmp_
             assert beyond.status_code == 422
             assert beyond.json()["valid_until"] == last
             assert "valid_from" in beyond.json()
-            answer: dict[str, object] = inside.json()
-            return answer
+            return unnamed(inside.json())
 
         moment = format_moment(cutoff_after(8))
         with process("service", environment, log) as api:

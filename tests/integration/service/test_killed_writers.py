@@ -112,6 +112,30 @@ def test_rows_wait_while_postgresql_is_killed_and_are_stored_once(server: Server
     engine.dispose()
 
 
+def test_rows_wait_while_the_database_takes_no_writes(engine: Engine, tmp_path: Path) -> None:
+    """As a standby does, and a primary that an operator has frozen."""
+    schema = define(engine)
+    writer, metrics = write_to(engine, tmp_path)
+    freeze(engine, "on")
+    row = a_row(schema)
+    writer.add(row, schema.task_id)
+    time.sleep(2)
+    assert stored_ids(engine) == []
+    freeze(engine, "off")
+    assert await_ids(engine, {id_of(row)}) == [id_of(row)]
+    writer.close()
+    assert dropped(metrics) == 0
+
+
+def freeze(engine: Engine, state: str) -> None:
+    """Let the sessions that begin from now on take no writes, or let them take some."""
+    with engine.begin() as connection:
+        connection.execute(text("SET TRANSACTION READ WRITE"))
+        name = connection.execute(text("SELECT current_database()")).scalar_one()
+        connection.execute(text(f'ALTER DATABASE "{name}" SET default_transaction_read_only = {state}'))
+    engine.dispose()
+
+
 def id_of(row: bytes) -> str:
     text_of = row[6:22].hex()
     return f"{text_of[:8]}-{text_of[8:12]}-{text_of[12:16]}-{text_of[16:20]}-{text_of[20:]}"

@@ -9,11 +9,13 @@ import anyio
 import pytest
 from sqlalchemy import Connection, Engine, text
 
+from contracts.clock import format_moment
 from contracts.failure import STOPPED
 from migrations import migrate
 from service.database import Store
 from store.engine import make_engine
 from store.sessions import is_pooled
+from tests.integration.artefacts import CUTOFF, place_version
 from tests.integration.drifting_task import cutoff_after, cycles_of, define, drifting_task, now
 from tests.integration.pgbouncer import MISSING, PROGRAM, pgbouncer
 from tests.integration.service_app import TASK, an_event, service_settings, serving
@@ -93,6 +95,19 @@ async def test_many_requests_at_once_are_stored_and_answered(pooled_url: str, tm
         assert set(statuses) == {200}
         found: dict[str, Any] = (await client.get("/tasks/flights")).json()
         assert found["num_events"] == 8 * 12 * 6
+
+
+@pytest.mark.anyio
+async def test_answers_are_logged(pooled_url: str, engine: Engine, tmp_path: Path) -> None:
+    place_version(tmp_path / "home")
+    async with serving(service_settings(pooled_url, tmp_path / "home")) as client:
+        assert (await client.put("/tasks/flights", json=TASK)).status_code == 201
+        body = {"features": {"distance": 1400, "carrier": "UA"}, "at": [format_moment(CUTOFF)] * 300}
+        for _ in range(3):
+            (await client.post("/predict", json=body)).raise_for_status()
+            await anyio.sleep(0.7)  # a transaction for each
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM predictions")).scalar_one() == 900
 
 
 def test_a_training_set_is_read_in_one_snapshot(pooled: Engine, engine: Engine) -> None:
