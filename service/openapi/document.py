@@ -210,9 +210,14 @@ def _problems_of(described: Mapping[str, Any], verb: str, path: str) -> dict[int
         statuses |= {400, 409}
     if "requestBody" in described:
         statuses |= {400, 408, 413, 415}
-    if any(parameter["name"] == "task" for parameter in described.get("parameters", [])) and (verb, path) != _DEFINE:
+    if _names_something(described) and (verb, path) != _DEFINE:
         statuses.add(404)
     reasons = {status: _REASONS.get(status) or HTTP_KINDS[status].title for status in statuses}
     if path not in HEALTH and scope is not None:
         reasons[403] = f"The key lacks the scope {scope}, or a page of another site sent the request"
     return reasons
+
+
+def _names_something(described: Mapping[str, Any]) -> bool:
+    """Whether an operation is about a task or a logged answer, which may not be there."""
+    return any(parameter["name"] in ("task", "prediction_id") for parameter in described.get("parameters", []))
