@@ -32,7 +32,7 @@ from contracts.clock import to_micros
 from contracts.runtime.python_process import python_command
 from migrations import migrate
 from store.engine import make_engine
-from store.events.reading.columns import read_fingerprints
+from store.events.reading.counts import read_fingerprints
 from store.tasks.catalog import Schema, define_task
 from trainer.data.snapshot import read
 from trainer.evaluation.backtest import read_needed

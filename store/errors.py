@@ -1,6 +1,6 @@
 """The errors of the store."""
 
-from contracts.errors import Unavailable
+from contracts.errors import MorrowError, Unavailable
 from contracts.failure import Failure
 
 
@@ -47,3 +47,15 @@ class ChoiceUnreadable(SpecUnreadable):
             f"task_id = {task_id} and recipe = '{recipe}' was written past the API. Delete it: the next cycle "
             "chooses again.",
         )
+
+
+class ObjectStoreAway(Unavailable):
+    """The object store does not answer."""
+
+
+class ObjectLost(MorrowError):
+    """The object store does not have this object as it was written."""
+
+
+class SealedRowsUnreadable(Unavailable):
+    """A file of sealed events cannot be read: the sentence names the file, the reason and the remedy."""

@@ -24,8 +24,8 @@ def examine_kept_fits(settings: TrainerSettings) -> Iterator[Finding]:
     if find_spec("obstore") is None:
         yield ok(_SUBJECT, "obstore is not installed: no trainer runs here")
         return
-    from trainer.sharing.errors import ObjectLost, ObjectStoreAway
-    from trainer.sharing.objects import Objects
+    from store.errors import ObjectLost, ObjectStoreAway
+    from store.objects import Objects
 
     objects = Objects(settings.fits_url, is_logged=False)
     try:

@@ -24,7 +24,7 @@ from contracts.verdict import COUNTED_WINDOWS
 from service.web.html import four_figures
 from store.engine import make_engine
 from store.error_cells import Cell, error_of
-from store.events.reading.columns import find_newest
+from store.events.reading.counts import find_newest
 from store.tasks.catalog import Schema, find_task
 from trainer.evaluation.backtest import backtest
 from trainer.evaluation.horizon import AgeVerdict, HorizonVerdict, horizon_rule, judge_ages

@@ -26,7 +26,7 @@ from service.web.parameters import TaskInPath, takes_only
 from store.cycles.ledger import Cycle, find_released_cutoff, list_readable_cycles, list_requested_since
 from store.cycles.requests import let_follow, request_cycle
 from store.database import cycles, is_readable, tasks
-from store.events.reading.columns import find_newest
+from store.events.reading.counts import find_newest
 from store.readable_rows import ReadRows
 from store.tasks.catalog import Schema, find_task, is_revised_since
 

@@ -33,7 +33,7 @@ from store.events.imports import (
     read_import,
     retract_events,
 )
-from store.events.reading.columns import find_newest
+from store.events.reading.counts import find_newest
 from store.tasks.catalog import find_live_task, find_task
 
 ImportInPath = Annotated[

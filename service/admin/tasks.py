@@ -48,7 +48,7 @@ from service.web.preconditions import etag_of, read_preconditions
 from service.web.task_access import tasks_of
 from store.cycles.ledger import Cycle, list_readable_cycles
 from store.errors import SpecUnreadable
-from store.events.reading.columns import find_newest, has_unreadable
+from store.events.reading.counts import find_newest, has_unreadable
 from store.events.row_forms import read_held
 from store.paired_errors import find_unreadable_cells
 from store.tasks.catalog import Schema, define_task, find_task

@@ -29,8 +29,9 @@ from service.models.task_states.task_state import TaskState
 from store.cycles.ledger import Cycle, list_readable_cycles
 from store.database import FIRST_MOMENT, events, imports, rejected_events
 from store.error_cells import Mark, find_newest_origin, read_marks
-from store.events.reading.columns import find_newest
+from store.events.reading.counts import find_newest
 from store.events.sample import read_sample
+from store.events.sealed.manifest import list_windows
 from store.paired_errors import find_unreadable_cells
 from store.releases import Action, Release, list_readable_releases
 from store.tasks.catalog import Schema, find_task
@@ -206,7 +207,7 @@ def read_intake(connection: Connection, name: str, now: datetime) -> Intake:
     rows = read_row_warnings(connection, schema, now)
     end = clock.window_start(newest)
     start = end - (NUM_EVENT_WINDOWS - 1) * clock.window
-    counts = _count_windows(connection, _COUNT_EVENTS, schema, start, end + clock.window)
+    counts = _count_events(connection, schema, start, end + clock.window)
     refusals = _count_windows(connection, _COUNT_REFUSALS, schema, start, end + clock.window)
     if has_more := sum(counts.values()) >= MAX_COUNTED and len(counts) > 1:
         del counts[min(counts)]  # only its newest rows were counted
@@ -253,6 +254,17 @@ def _count_windows(
         },
     )
     return {to_micros(window): count for window, count in rows}
+
+
+def _count_events(connection: Connection, schema: Schema, start: int, end: int) -> dict[int, int]:
+    """The number of events by start of window; of many events, the newest count."""
+    found = _count_windows(connection, _COUNT_EVENTS, schema, start, end)
+    clock, left = schema.task.clock, MAX_COUNTED - sum(found.values())
+    for window in reversed(list_windows(connection, schema.task_id)):
+        if start <= window.first_at < end and left > 0:
+            place, count = clock.window_start(window.first_at), min(left, window.num_rows)
+            found[place], left = found.get(place, 0) + count, left - count
+    return found
 
 
 def _or_none(number: float) -> float | None:

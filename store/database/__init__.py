@@ -15,6 +15,14 @@ from store.database.event_tables import (
 from store.database.key_tables import api_keys
 from store.database.metadata import FIRST_MOMENT, LAST_MOMENT, is_readable, metadata
 from store.database.prediction_tables import predictions
+from store.database.sealed_tables import (
+    sealed_files,
+    sealed_ids,
+    sealed_imports,
+    sealed_objects,
+    sealed_windows,
+    taken_rows,
+)
 from store.database.task_tables import installation, schemas, task_changes, tasks, touched_tasks
 
 __all__ = [
@@ -38,6 +46,12 @@ __all__ = [
     "releases",
     "row_counts",
     "schemas",
+    "sealed_files",
+    "sealed_ids",
+    "sealed_imports",
+    "sealed_objects",
+    "sealed_windows",
+    "taken_rows",
     "task_changes",
     "tasks",
     "touched_tasks",

@@ -33,16 +33,23 @@ def find_last_received(connection: Connection, spans: Mapping[int, tuple[int, in
 
 
 _NEWEST = text("""
-    SELECT given.task_id, (
-        SELECT max(at) FROM events
-        WHERE task_id = given.task_id AND superseded_at IS NULL AND at < given.before AND at >= :first
+    SELECT given.task_id, greatest(
+        (
+            SELECT max(at) FROM events
+            WHERE task_id = given.task_id AND superseded_at IS NULL AND at < given.before AND at >= :first
+        ),
+        (SELECT max(last_at) FROM sealed_windows WHERE task_id = given.task_id AND last_at < given.before)
     )
     FROM unnest(CAST(:task_ids AS int[]), CAST(:moments AS timestamptz[])) AS given(task_id, before)
 """)
 
 _LAST_RECEIVED = text("""
-    SELECT given.task_id, (
-        SELECT max(received_at) FROM events WHERE task_id = given.task_id AND at >= given.start AND at < given.until
+    SELECT given.task_id, greatest(
+        (SELECT max(received_at) FROM events WHERE task_id = given.task_id AND at >= given.start AND at < given.until),
+        (
+            SELECT max(last_received_at) FROM sealed_windows
+            WHERE task_id = given.task_id AND first_at >= given.start AND last_at < given.until
+        )
     )
     FROM unnest(CAST(:task_ids AS int[]), CAST(:starts AS timestamptz[]), CAST(:ends AS timestamptz[]))
         AS given(task_id, start, until)

@@ -5,7 +5,7 @@ windows that held them. They were never current, so no training set as of any mo
 client that resends the event cannot store it again. Ingest needs no second table for that, and loses no race.
 
 One more revision is added, as by a correction. Cells of the matrix know how many revisions their window held
-(`store.events.reading.columns.read_fingerprints`). So cells that include an erased row are scored again, also those of
+(`store.events.reading.counts.read_fingerprints`). So cells that include an erased row are scored again, also those of
 rivals.
 """
 
@@ -18,6 +18,7 @@ from sqlalchemy import Connection, delete, insert, select, text, update
 
 from store.database import erasures, rejected_events
 from store.events.lookups import each_of
+from store.events.sealed.returning import bring_back
 from store.events.tombstones import BLANK_CONTENT, window_grid
 from store.predictions.erasures import erase_predictions
 from store.tasks.catalog import Schema
@@ -48,8 +49,10 @@ def erase_events(
     """Erase these events, with refused rows and logged answers of their ids; returns the outcome of each, in order.
 
     Corrections of them wait, and find them erased. An event that is neither stored nor a logged answer is unknown, and
-    may be stored later. One of which only a half is stored is erased as well.
+    may be stored later. One of which only a half is stored is erased as well. Files of sealed ones are marked:
+    `store.events.sealed.rewriting` must rewrite them after the commit.
     """
+    bring_back(connection, schema.task_id, event_ids, for_good=True)
     key: dict[str, object] = {"task_id": schema.task_id, "ids": sorted(set(event_ids))}
     _complete_halves(connection, schema, key)
     there = {row.event_id: row.is_erased for row in connection.execute(_LOCK, key)}
@@ -98,6 +101,7 @@ def _complete_halves(connection: Connection, schema: Schema, key: dict[str, obje
 
 def find_trained(connection: Connection, task_id: int, event_ids: Sequence[str]) -> list[str]:
     """Released versions whose rows held one of these events, oldest cutoff first; call this before erasing them."""
+    bring_back(connection, task_id, event_ids, for_good=True)
     return list(connection.execute(_TRAINED, {"task_id": task_id, "ids": sorted(set(event_ids))}).scalars())
 
 

@@ -5,7 +5,7 @@ many events there are: a gap that is longer than a third of a time holds one of 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Column, Connection, Select, func, select, text
+from sqlalchemy import Column, ColumnElement, Connection, Select, func, select, text
 
 from contracts.clock import MICROSECOND, from_micros, to_micros
 from contracts.quality.far_values import (
@@ -25,7 +25,8 @@ from contracts.quality.far_values import (
     part_by_gaps,
     search_gaps,
 )
-from store.database import events
+from store.database import FIRST_MOMENT, events, sealed_windows
+from store.events.sealed.newest_rows import Outermost, read_outermost
 from store.tasks.catalog import Schema
 
 T = TypeVar("T")
@@ -135,13 +136,22 @@ def _find_longest_gap(connection: Connection, task_id: int, oldest: int, newest:
     return max((Gap(last, first) for last, first in pairwise(inside)), key=lambda gap: gap.length)
 
 
-# The newest event before each moment, and the oldest one from then on.
+# The newest event before each moment, and the oldest one from then on. A window with sealed events has its first and
+# its last for all of them: a long gap is longer than a window.
 _NEIGHBOURS = text("""
     SELECT
-        (SELECT at FROM events WHERE task_id = :task_id AND superseded_at IS NULL AND at < place
-         ORDER BY at DESC LIMIT 1),
-        (SELECT at FROM events WHERE task_id = :task_id AND superseded_at IS NULL AND at >= place
-         ORDER BY at LIMIT 1)
+        greatest(
+            (SELECT at FROM events WHERE task_id = :task_id AND superseded_at IS NULL AND at < place
+             ORDER BY at DESC LIMIT 1),
+            (SELECT max(last_at) FROM sealed_windows WHERE task_id = :task_id AND last_at < place),
+            (SELECT max(first_at) FROM sealed_windows WHERE task_id = :task_id AND first_at < place)
+        ),
+        least(
+            (SELECT at FROM events WHERE task_id = :task_id AND superseded_at IS NULL AND at >= place
+             ORDER BY at LIMIT 1),
+            (SELECT min(first_at) FROM sealed_windows WHERE task_id = :task_id AND first_at >= place),
+            (SELECT min(last_at) FROM sealed_windows WHERE task_id = :task_id AND last_at >= place)
+        )
     FROM unnest(CAST(:places AS timestamptz[])) AS place
 """)
 
@@ -149,31 +159,65 @@ _NEIGHBOURS = text("""
 def _count_between(connection: Connection, task_id: int, begin: int, end: int) -> int:
     """How many events lie between these moments, both included, counted up to a limit."""
     some = _select_between(events.c.at, task_id, begin, end).limit(_MAX_COUNTED)
-    return connection.execute(select(func.count()).select_from(some.subquery())).scalar_one()
+    count = connection.execute(select(func.count()).select_from(some.subquery())).scalar_one()
+    return min(_MAX_COUNTED, count + _count_sealed(connection, task_id, begin, end))
+
+
+def _count_sealed(connection: Connection, task_id: int, begin: int, end: int) -> int:
+    """How many sealed events lie in windows whose events all lie between these moments, both included."""
+    query = select(func.coalesce(func.sum(sealed_windows.c.num_rows), 0)).where(
+        sealed_windows.c.task_id == task_id,
+        sealed_windows.c.first_at >= from_micros(begin),
+        sealed_windows.c.last_at <= from_micros(end),
+    )
+    return int(connection.execute(query).scalar_one())
 
 
 def _read_ids(connection: Connection, task_id: int, begin: int, end: int) -> tuple[str, ...]:
     """Ids of the oldest events between these moments."""
-    return tuple(
-        connection.execute(_select_between(events.c.event_id, task_id, begin, end).limit(_MAX_IDS + 1)).scalars()
-    )
+    query = select(events.c.at, events.c.event_id).where(*_between(task_id, begin, end)).order_by(events.c.at)
+    rows = connection.execute(query.limit(_MAX_IDS + 1)).all()
+    found = [(to_micros(at), event_id) for at, event_id in rows]
+    wanted = Outermost(_MAX_IDS + 1, newest=False, first=begin, end=end + 1)
+    return tuple(event_id for _, event_id in _add_sealed(connection, task_id, found, wanted))
+
+
+def _add_sealed(
+    connection: Connection,
+    task_id: int,
+    found: list[tuple[int, str]],
+    wanted: Outermost,
+) -> list[tuple[int, str]]:
+    """The outermost events, of those that were found in the table and sealed ones."""
+    if len(found) == wanted.count:
+        wanted = replace(wanted, beyond=found[-1][0])
+    sealed = read_outermost(connection, task_id, wanted)
+    if not sealed:
+        return found
+    every = [*found, *((to_micros(row.at), row.event_id) for row in sealed)]
+    return sorted(every, key=lambda one: one[0], reverse=wanted.newest)[: wanted.count]
 
 
 def _select_between(column: Column[T], task_id: int, begin: int, end: int) -> Select[T]:
+    return select(column).where(*_between(task_id, begin, end)).order_by(events.c.at)
+
+
+def _between(task_id: int, begin: int, end: int) -> tuple[ColumnElement[bool], ...]:
     return (
-        select(column)
-        .where(events.c.task_id == task_id, events.c.superseded_at.is_(None))
-        .where(events.c.at >= from_micros(begin), events.c.at <= from_micros(end))
-        .order_by(events.c.at)
+        events.c.task_id == task_id,
+        events.c.superseded_at.is_(None),
+        events.c.at >= from_micros(begin),
+        events.c.at <= from_micros(end),
     )
 
 
 def _count_events(connection: Connection, task_id: int, now: datetime, most: int) -> int:
     """How many events lie before `now`, counted up to `most`."""
     some = select(events.c.at).where(events.c.task_id == task_id, events.c.superseded_at.is_(None), events.c.at < now)
-    return connection.execute(
+    count = connection.execute(
         select(func.count()).select_from(some.order_by(events.c.at).limit(most).subquery())
     ).scalar_one()
+    return min(most, count + _count_sealed(connection, task_id, to_micros(FIRST_MOMENT), to_micros(now) - 1))
 
 
 def _read_ends(connection: Connection, task_id: int, now: datetime, count: int, *, newest: bool) -> _Ends:
@@ -185,4 +229,6 @@ def _read_ends(connection: Connection, task_id: int, now: datetime, count: int, 
         .order_by(order)
         .limit(count)
     ).all()
-    return _Ends(np.array([to_micros(at) for at, _ in rows], np.int64), tuple(event_id for _, event_id in rows))
+    found = [(to_micros(at), event_id) for at, event_id in rows]
+    ends = _add_sealed(connection, task_id, found, Outermost(count, newest=newest, end=to_micros(now)))
+    return _Ends(np.array([at for at, _ in ends], np.int64), tuple(event_id for _, event_id in ends))

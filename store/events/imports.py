@@ -15,6 +15,8 @@ from contracts.clock import from_micros, to_micros
 from contracts.errors import Conflict, NotFound
 from store.database import erasures, imports, tasks
 from store.events.lookups import OF_TASK
+from store.events.sealed.imported import count_sealed_imports, find_newest_sealed_import, read_sealed_import
+from store.events.sealed.returning import bring_back_import
 from store.events.tombstones import BLANK_CONTENT, window_grid
 from store.tasks.catalog import Schema
 
@@ -124,20 +126,42 @@ def read_import(connection: Connection, task_id: int, import_id: int) -> Importe
     """What is left of an import."""
     num_events, num_corrected = count_imports(connection, task_id, [import_id]).get(import_id, (0, 0))
     key = {"task_id": task_id, "import_id": import_id}
-    return ImportedEvents(num_events, num_corrected, list(connection.execute(_TRAINED, key).scalars()))
+    versions = connection.execute(_TRAINED, key).scalars().all()
+    if count_sealed_imports(connection, task_id, [import_id]):
+        versions = _add_trained(connection, key, versions)
+    return ImportedEvents(num_events, num_corrected, versions)
 
 
 def count_imports(connection: Connection, task_id: int, import_ids: Sequence[int]) -> dict[int, tuple[int, int]]:
     """For each of these imports that stored anything: events as they came, and events that were corrected since."""
     found = connection.execute(_COUNT_EACH, {"task_id": task_id, "import_ids": [*import_ids]})
-    return {row.import_id: (row.num_events, row.num_corrected) for row in found}
+    counts = {row.import_id: (row.num_events, row.num_corrected) for row in found}
+    for import_id, num_sealed in count_sealed_imports(connection, task_id, import_ids).items():
+        num_events, num_corrected = counts.get(import_id, (0, 0))
+        counts[import_id] = num_events + num_sealed, num_corrected
+    return counts
 
 
 def find_newest_import(connection: Connection, task_id: int, first: int, end: int) -> int | None:
     """The newest import with events from `first` to before `end` (microseconds); of many events, the latest count."""
     given = {"task_id": task_id, "first": from_micros(first), "end": from_micros(end), "most": _MAX_SEARCHED}
     found: int | None = connection.execute(_FIND_NEWEST, given).scalar_one()
-    return found
+    sealed = find_newest_sealed_import(connection, task_id, first, end)
+    return max((one for one in (found, sealed) if one is not None), default=None)
+
+
+def _add_trained(connection: Connection, key: dict[str, int], versions: Sequence[str]) -> Sequence[str]:
+    """These versions, and those that were trained on sealed events of the import."""
+    rows = read_sealed_import(connection, key["task_id"], key["import_id"])
+    return [
+        version
+        for version, cutoff, read_at in connection.execute(_RELEASED, key)
+        if version in versions
+        or any(
+            ((at < to_micros(cutoff)) & (known_at <= to_micros(cutoff)) & (received_at <= to_micros(read_at))).any()
+            for at, known_at, received_at in rows
+        )
+    ]
 
 
 def retract_events(
@@ -153,6 +177,7 @@ def retract_events(
     num_events = connection.execute(_RETRACT_UNLABELLED, {**key, "most": MAX_RETRACTED}).rowcount
     if num_events < MAX_RETRACTED:
         most = MAX_RETRACTED - num_events
+        bring_back_import(connection, schema.task_id, import_id, most=most)
         num_blank = connection.execute(_RETRACT, {**key, "most": most, **window_grid(schema.task)}).rowcount
         # One more revision for each window, so that every count of it differs from what cells know.
         if num_blank:
@@ -293,6 +318,11 @@ _RETRACTIONS = text(f"""
     WHERE imports.task_id = :task_id AND imports.num_retracted > 0
     ORDER BY imports.id
 """)  # noqa: S608 our own fragment
+
+_RELEASED = text("""
+    SELECT version, cutoff, read_at FROM cycles
+    WHERE task_id = :task_id AND state = 'released' AND read_at IS NOT NULL ORDER BY cutoff
+""")
 
 _TRAINED = text(f"""
     SELECT cycles.version FROM cycles

@@ -24,6 +24,8 @@ from store.tasks.catalog import Schema
 
 # The class that `store.events.erasures` leaves; no real class is empty.
 BLANK_CLASS = ""
+# The label of a regression that is a number that PostgreSQL can hold: neither infinite, nor too large or small.
+NUMBER = r"^[-+]?([0-9]{1,255}(\.[0-9]*)?|[0-9](\.[0-9]*)?[eE][-+]?([0-9]{1,2}|[12][0-9]{2}|30[0-7]))$"
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,16 @@ Labels are read of more rows than features are: a label that stands for a missin
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from psycopg import sql
 from sqlalchemy import Connection, select
 
+from contracts.clock import to_micros
 from store.database import events
-from store.events.row_forms import BLANK_CLASS, find_forms
+from store.events.row_forms import BLANK_CLASS, Forms, find_forms
+from store.events.sealed.newest_rows import Outermost, read_outermost
+from store.events.sealed.parquet_rows import StoredRow
 from store.tasks.catalog import Schema
 
 T = TypeVar("T")
@@ -49,7 +52,7 @@ def read_sample(connection: Connection, schema: Schema) -> Sample:
         "SELECT label, "
         "CASE WHEN row_number() OVER (ORDER BY at DESC) <= {most_rows} THEN numbers END, "
         "CASE WHEN row_number() OVER (ORDER BY at DESC) <= {most_rows} THEN categories END, "
-        "event_id "
+        "event_id, at "
         "FROM {source} WHERE task_id = {task_id} AND superseded_at IS NULL AND {condition} AND label <> {blank} "
         "ORDER BY at DESC LIMIT {most}"
     ).format(
@@ -58,11 +61,12 @@ def read_sample(connection: Connection, schema: Schema) -> Sample:
         condition=forms.condition(),
         blank=sql.Literal(BLANK_CLASS),
         most_rows=sql.Literal(MAX_ROWS),
-        most=sql.Literal(MAX_ROWS if schema.task.is_classification else MAX_LABELS),
+        most=sql.Literal(_most(schema)),
     )
     with driver.cursor() as cursor:
         rows = cursor.execute(query).fetchall()
-    labels, numbers, categories, ids = zip(*rows, strict=True) if rows else ((), (), (), ())
+    rows = _add_sealed(connection, schema, forms, rows)
+    labels, numbers, categories, ids, _ = zip(*rows, strict=True) if rows else ((), (), (), (), ())
     width, num_texts = len(schema.task.numbers), len(schema.task.categories)
     sample = Sample(
         labels,
@@ -83,6 +87,37 @@ def read_sample(connection: Connection, schema: Schema) -> Sample:
         num_odd=len(odd),
         odd=_name_odd(connection, schema.task_id, odd),
     )
+
+
+def _most(schema: Schema) -> int:
+    return MAX_ROWS if schema.task.is_classification else MAX_LABELS
+
+
+def _add_sealed(
+    connection: Connection, schema: Schema, forms: Forms, rows: list[tuple[Any, ...]]
+) -> list[tuple[Any, ...]]:
+    """The newest rows, of those of the table and sealed ones in the task's own form."""
+    most = _most(schema)
+    beyond = to_micros(rows[-1][-1]) if len(rows) == most else None
+    form_of = {schema_id: form for form in forms.forms for schema_id in form.schema_ids}
+
+    def counts(row: StoredRow) -> bool:
+        return row.schema_id in form_of and (forms.classes is None or row.label in forms.labels)
+
+    sealed = read_outermost(connection, schema.task_id, Outermost(most, newest=True, beyond=beyond), counts)
+    if not sealed:
+        return rows
+    own = [
+        (
+            row.label,
+            [math.nan if place is None else row.numbers[place - 1] for place in form_of[row.schema_id].numbers],
+            ["" if place is None else row.categories[place - 1] for place in form_of[row.schema_id].categories],
+            row.event_id,
+            row.at,
+        )
+        for row in sealed
+    ]
+    return sorted([*rows, *own], key=lambda row: row[-1], reverse=True)[:most]
 
 
 def _fit(row: Sequence[T], width: int, missing: T) -> Sequence[T]:

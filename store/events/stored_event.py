@@ -5,11 +5,14 @@ from datetime import datetime
 from math import isfinite, isnan, nan
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, select, text
 
 from contracts.errors import NotFound
 from contracts.task import is_numeric
+from store.database import schemas
 from store.events.lookups import has_given_id
+from store.events.sealed.parquet_rows import StoredRow
+from store.events.sealed.returning import find_row
 
 Value = float | int | bool | str | None
 
@@ -34,10 +37,14 @@ class StoredEvent:
 def find_event(connection: Connection, task_id: int, event_id: str) -> StoredEvent:
     """Raises NotFound, which says so if the event is erased."""
     # PostgreSQL takes no NUL, and ids of tombstones begin with another control character.
-    row = None
+    row: Any = None
     if event_id.isprintable():
         key = {"task_id": task_id, "event_id": event_id}
-        row = connection.execute(_FIND, key).one_or_none() or connection.execute(_FIND_UNLABELLED, key).one_or_none()
+        row = (
+            connection.execute(_FIND, key).one_or_none()
+            or _find_sealed(connection, task_id, event_id)
+            or connection.execute(_FIND_UNLABELLED, key).one_or_none()
+        )
     if row is None:
         raise NotFound(f"There is no event with the id {event_id!r}.")
     if row.revision is None:
@@ -60,6 +67,22 @@ def find_event(connection: Connection, task_id: int, event_id: str) -> StoredEve
         },
         row.import_id,
     )
+
+
+@dataclass(frozen=True)
+class _Sealed(StoredRow):
+    """A sealed row as the statement returns one of the table."""
+
+    spec: dict[str, Any]
+    revision: int = 1
+
+
+def _find_sealed(connection: Connection, task_id: int, event_id: str) -> _Sealed | None:
+    row = find_row(connection, task_id, event_id)
+    if row is None:
+        return None
+    spec = connection.execute(select(schemas.c.spec).where(schemas.c.id == row.schema_id)).scalar_one()
+    return _Sealed(**vars(row), spec=spec)
 
 
 def _read_label(stored: str) -> str | float:

@@ -18,6 +18,7 @@ from store.database import rejected_events
 from store.events.batches import Event, EventBatch
 from store.events.lookups import each_of, has_given_id
 from store.events.resent_events import find_told
+from store.events.sealed.returning import bring_back
 from store.sql_arrays import bool_array, float8_array, text_array, timestamp_array
 from store.tasks.catalog import Schema
 
@@ -81,9 +82,18 @@ def append_batch(
 
 
 def _append(
-    connection: Connection, schema: Schema, batch: EventBatch, received_at: datetime, import_id: int | None
+    connection: Connection,
+    schema: Schema,
+    batch: EventBatch,
+    received_at: datetime,
+    import_id: int | None,
+    *,
+    are_back: bool = False,
 ) -> list[Outcome]:
-    """One statement for rows without repeated new ids. A row that a concurrent insert won is read again."""
+    """One statement for rows without repeated new ids. A row that a concurrent insert won is read again.
+
+    A row whose event may be sealed is not stored before that was looked up: then `are_back`.
+    """
     not_created = connection.exec_driver_sql(
         _APPEND,
         {
@@ -98,6 +108,7 @@ def _append(
             "labels": text_array(batch.labels),
             "numbers": float8_array(batch.numbers.reshape(-1)),
             "categories": text_array(batch.categories),
+            "are_back": are_back,
             "num_numbers": len(schema.task.numbers),
             "num_categories": len(schema.task.categories),
         },
@@ -120,7 +131,9 @@ def _append(
         for place, is_told in zip(of_another_form, find_told(connection, schema, rows), strict=True):
             outcomes[place] = "duplicate" if is_told else "conflict"
     if lost:
-        again = _append(connection, schema, batch.select(lost), received_at, import_id)
+        left = batch.select(lost)
+        bring_back(connection, schema.task_id, left.event_ids)
+        again = _append(connection, schema, left, received_at, import_id, are_back=True)
         for place, outcome in zip(lost, again, strict=True):
             outcomes[place] = outcome
     return outcomes
@@ -142,6 +155,8 @@ _APPEND = """
         SELECT %(task_id)s, event_id, 1, at, known_at, %(received_at)s, %(schema_id)s, numbers, categories, label,
                %(import_id)s::bigint
         FROM input
+        WHERE %(are_back)s OR (SELECT NOT EXISTS (SELECT FROM sealed_files WHERE task_id = %(task_id)s))
+            OR NOT may_be_sealed(%(task_id)s, event_id)
         ORDER BY event_id COLLATE "C"
         ON CONFLICT DO NOTHING
         RETURNING event_id
@@ -186,6 +201,8 @@ def correct_event(
     key = {"task_id": schema.task_id, "event_id": event.event_id}
     # Every correction locks the first revision's row, which never moves, so the next one sees its result.
     first = connection.execute(_LOCK, key).one_or_none()
+    if first is None and bring_back(connection, schema.task_id, [event.event_id]):
+        first = connection.execute(_LOCK, key).one_or_none()
     if first is None:
         raise NotFound(f"There is no event with the id {event.event_id!r}.")
     if first.erasure_id is not None:

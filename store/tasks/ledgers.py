@@ -260,25 +260,32 @@ READ_LEDGERS: TextClause = text("""
             ), '[]'),
             'num_windows', CASE WHEN judged.verdict IS NOT NULL THEN 0 ELSE (
                 WITH RECURSIVE found AS (
-                    SELECT 1 AS place, (
+                    SELECT 1 AS place, least((
                         SELECT at FROM events WHERE task_id = given.task_id AND superseded_at IS NULL
                             AND at < given.until AND at >= :first ORDER BY at LIMIT 1
-                    ) AS oldest
+                    ), (
+                        SELECT min(first_at) FROM sealed_windows WHERE task_id = given.task_id
+                            AND first_at < given.until
+                    )) AS oldest
                     UNION ALL
-                    SELECT place + 1, (
+                    SELECT place + 1, least((
                         SELECT at FROM events WHERE task_id = given.task_id AND superseded_at IS NULL
                             AND at < given.until
                             AND at >= date_bin(given.length, found.oldest, given.anchor) + given.length
                         ORDER BY at LIMIT 1
-                    )
+                    ), (
+                        SELECT min(first_at) FROM sealed_windows WHERE task_id = given.task_id
+                            AND first_at < given.until
+                            AND first_at >= date_bin(given.length, found.oldest, given.anchor) + given.length
+                    ))
                     FROM found WHERE found.oldest IS NOT NULL AND place < given.wanted
                 )
                 SELECT count(oldest) FROM found
             ) END,
-            'newest', (
+            'newest', greatest((
                 SELECT at FROM events WHERE task_id = given.task_id AND superseded_at IS NULL
                     AND at BETWEEN :first AND :last ORDER BY at DESC LIMIT 1
-            ),
+            ), (SELECT max(last_at) FROM sealed_windows WHERE task_id = given.task_id)),
             'num_retracted', (
                 SELECT coalesce(sum(num_retracted), 0) FROM imports
                 WHERE task_id = given.task_id AND at <= given.read_at AND retracted_at >= given.read_at AND EXISTS (

@@ -25,6 +25,7 @@ from contracts.errors import ArtefactRefused, CycleError
 from contracts.manifest import MANIFEST_FILE, Manifest, decode_manifest, encode_manifest
 from contracts.task import Method, Task
 from store.error_cells import Cell
+from store.errors import ObjectStoreAway
 from store.events.reading.columns import EventColumns
 from store.tasks.catalog import Schema
 from trainer.evaluation.calibration import nonconformity, sketch
@@ -35,7 +36,6 @@ from trainer.evaluation.scoring import answer, score_cell, score_experts, score_
 from trainer.export.opened_artefact import Artefact, open_artefact, with_experts
 from trainer.settings import TrainerSettings
 from trainer.sharing.bundles import unmark, unpack
-from trainer.sharing.errors import ObjectStoreAway
 from trainer.sharing.shared_fits import SharedFits, open_shared
 
 log = structlog.get_logger(__name__)

@@ -39,7 +39,7 @@ from store.error_cells import (
     record_cells,
 )
 from store.events.imports import Retraction, find_last_withdrawal, list_retractions
-from store.events.reading.columns import read_fingerprints
+from store.events.reading.counts import read_fingerprints
 from trainer.data.snapshot import Reading
 from trainer.data.windows import history_start, in_window
 from trainer.evaluation.fit_store import FitStore

@@ -29,7 +29,6 @@ from trainer.executors.places import name_place
 from trainer.executors.unit_ledger import UnitLedger
 from trainer.network.training_loop import EpochReport
 from trainer.settings import TrainerSettings
-from trainer.sharing.errors import ObjectStoreAway
 from trainer.sharing.objects import open_objects
 
 log = structlog.get_logger(__name__)

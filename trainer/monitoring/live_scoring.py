@@ -28,8 +28,11 @@ from contracts.errors import CycleError
 from contracts.manifest import MANIFEST_FILE, read_manifest
 from contracts.task import Task
 from store.error_cells import Cell, Mark, delete_window, read_marks, record_cells
+from store.errors import ObjectStoreAway
 from store.events.imports import list_retractions
-from store.events.reading.columns import EventColumns, read_events, read_fingerprints
+from store.events.reading.columns import EventColumns, read_events
+from store.events.reading.counts import read_fingerprints
+from store.objects import Objects
 from store.outages import is_locked, name_outage
 from store.releases import CHAMPION_ACTIONS, list_releases
 from store.tasks.catalog import Schema
@@ -40,8 +43,7 @@ from trainer.monitoring.horizon_guard import enforce
 from trainer.monitoring.promises import Promise, read_promise
 from trainer.monitoring.task_news import TaskNews
 from trainer.settings import TrainerSettings
-from trainer.sharing.errors import ObjectStoreAway
-from trainer.sharing.objects import Objects, open_objects
+from trainer.sharing.objects import open_objects
 from trainer.sharing.shared_fits import SharedFits
 
 log = structlog.get_logger(__name__)

@@ -12,12 +12,12 @@ import structlog
 from sqlalchemy import Engine
 
 from contracts.failure import PREEMPTED, Failure
+from store.objects import Objects
 from store.tasks.catalog import Schema
 from store.units import claim_help, give_up_unit, renew_units
 from trainer.executors.places import name_place
 from trainer.scheduling.workers.jobs import HelpCycle
 from trainer.settings import TrainerSettings
-from trainer.sharing.objects import Objects
 
 log = structlog.get_logger(__name__)
 

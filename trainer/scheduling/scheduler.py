@@ -28,6 +28,7 @@ from contracts.runtime.http_clients import mlflow_options
 from store.cycles.leases import claim_cycle, end_cycle, expire_leases, renew_lease
 from store.database import cycles
 from store.engine import make_engine
+from store.objects import Objects
 from store.outages import name_outage
 from store.refusals import explain_refusal
 from store.tasks.catalog import Schema
@@ -48,7 +49,7 @@ from trainer.scheduling.workers.pool import Workers
 from trainer.scheduling.workers.running_job import RunningJob
 from trainer.scheduling.workers.worker_process import GRACE_SECONDS
 from trainer.settings import TrainerSettings
-from trainer.sharing.objects import Objects, open_objects
+from trainer.sharing.objects import open_objects
 from trainer.sharing.upkeep import Upkeep
 
 log = structlog.get_logger(__name__)

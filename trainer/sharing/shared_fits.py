@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine
 
 from contracts.clock import format_moment
 from contracts.errors import ArtefactRefused
+from store.errors import ObjectLost, ObjectStoreAway
 from store.kept_fits import (
     FitKey,
     announce_object,
@@ -27,10 +28,10 @@ from store.kept_fits import (
     withdraw_fit,
     withdraw_older,
 )
+from store.objects import Objects, digest_of
 from trainer.settings import TrainerSettings
 from trainer.sharing.bundles import is_whole, mark, pack, read_marker, unmark, unpack
-from trainer.sharing.errors import ObjectLost, ObjectStoreAway
-from trainer.sharing.objects import Objects, digest_of, open_objects
+from trainer.sharing.objects import open_objects
 
 log = structlog.get_logger(__name__)
 

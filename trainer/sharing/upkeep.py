@@ -16,13 +16,13 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from contracts.errors import ArtefactRefused
+from store.errors import ObjectStoreAway
 from store.kept_fits import delete_objects, list_all, list_lost
+from store.objects import Objects
 from store.outages import name_outage
 from store.tasks.catalog import list_tasks
 from trainer.settings import TrainerSettings
 from trainer.sharing.bundles import is_whole, read_marker
-from trainer.sharing.errors import ObjectStoreAway
-from trainer.sharing.objects import Objects
 from trainer.sharing.shared_fits import SharedFits
 
 log = structlog.get_logger(__name__)

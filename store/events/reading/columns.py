@@ -4,7 +4,7 @@ One read gets every revision that a cutoff may see; each origin is then cut from
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import Cursor, sql
 from psycopg.errors import InvalidTextRepresentation, NumericValueOutOfRange
-from sqlalchemy import Connection, collate, func, or_, select, true
+from sqlalchemy import Connection
 
-from contracts.clock import EPOCH, Clock, from_micros, to_micros
+from contracts.clock import from_micros
 from contracts.task import Task
-from store.database import FIRST_MOMENT, LAST_MOMENT, events, is_readable
+from store.database import FIRST_MOMENT
 from store.events.reading.copied_tuples import (
     OddWidth,
     Survey,
@@ -28,6 +28,7 @@ from store.events.reading.copied_tuples import (
     tuple_fields,
     tuple_layout,
 )
+from store.events.reading.sealed_columns import Coded, SealedRows, Span, find_rows, merged_places
 from store.events.row_forms import Forms, find_forms
 from store.sql_arrays import POSTGRES_EPOCH
 
@@ -238,14 +239,79 @@ def read_events(
         )
         try:
             with driver.transaction():
-                return _copy(cursor, query.format(tuple_fields(task, expected.seed), source, allowed), task, expected)
+                recent = _copy(cursor, query.format(tuple_fields(task, expected.seed), source, allowed), task, expected)
         except (InvalidTextRepresentation, NumericValueOutOfRange, OddWidth):
             fields = tuple_fields(task, expected.seed, has_odd_rows=True)
-            return _copy(cursor, query.format(fields, source, allowed), task, expected)
+            recent = _copy(cursor, query.format(fields, source, allowed), task, expected)
+        sealed = list(find_rows(connection, task_id, task, forms, Span(cutoff, since, until)))
+
+        def read_ids(moments: list[int]) -> list[str]:
+            named = sql.SQL(
+                'SELECT event_id FROM {} WHERE {} AND at = ANY({}) ORDER BY at, event_id COLLATE "C", revision'
+            ).format(source, allowed, sql.Literal([from_micros(moment) for moment in moments]))
+            return [event_id for (event_id,) in cursor.execute(named)]
+
+        return _merge(task, recent, sealed, read_ids) if sealed else recent
+
+
+def _merge(
+    task: Task, recent: EventColumns, sealed: list[SealedRows], read_ids: Callable[[list[int]], list[str]]
+) -> EventColumns:
+    """The rows of the table and of files together, as if the table held them all."""
+    places, *of_parts = merged_places(recent.at, sealed, read_ids)
+    held = [*recent.vocabularies, *([recent.classes] if task.is_classification else [])]
+    coded = [[*part.categories, *([part.label] if isinstance(part.label, Coded) else [])] for part in sealed]
+    texts = [
+        tuple(sorted({*held[j], *(one[j].texts[place] for one in coded for place in np.unique(one[j].places))}))
+        for j in range(len(held))
+    ]
+    known_at_once = recent.known_at is recent.at and all((part.known_at == part.at).all() for part in sealed)
+    columns = _empty(
+        task,
+        len(recent) + sum(len(part) for part in sealed),
+        texts,
+        all_known_at_once=known_at_once,
+        any_superseded=recent.superseded_at.flags.writeable,
+    )
+    for name in ("at", "known_at", "superseded_at", "numbers", "withheld"):
+        if getattr(columns, name).flags.writeable:
+            getattr(columns, name)[places] = getattr(recent, name)
+    targets = [*(columns.categories[:, j] for j in range(len(recent.vocabularies))), columns.labels]
+    for j, known in enumerate(texts):
+        own = recent.categories[:, j] if j < len(recent.vocabularies) else recent.labels
+        targets[j][places] = _positions(held[j], known)[own]
+    if not task.is_classification:
+        columns.labels[places] = recent.labels
+    for part, one, into in zip(sealed, coded, of_parts, strict=True):
+        columns.at[into], columns.known_at[into], columns.withheld[into] = part.at, part.known_at, part.withheld
+        if columns.superseded_at.flags.writeable:
+            columns.superseded_at[into] = NEVER
+        columns.numbers[into] = part.read_numbers()
+        for j, codes in enumerate(one):
+            targets[j][into] = _positions(codes.texts, texts[j])[codes.places]
+        if not isinstance(part.label, Coded):
+            columns.labels[into] = part.label
+    return columns
+
+
+def _positions(held: Sequence[str], known: Sequence[str]) -> NDArray[np.int64]:
+    """The positions in a vocabulary of the texts of another, -1 for those that it lacks."""
+    place_of = {text: place for place, text in enumerate(known)}
+    return np.array([place_of.get(text, -1) for text in held], np.int64)
 
 
 def _copy(cursor: Cursor[Any], query: sql.Composed, task: Task, expected: Survey) -> EventColumns:
-    columns, start = _empty(task, expected), 0
+    texts = [vocabulary.texts for vocabulary in expected.vocabularies]
+    columns, start = (
+        _empty(
+            task,
+            expected.num_rows,
+            texts,
+            all_known_at_once=expected.all_known_at_once,
+            any_superseded=expected.any_superseded,
+        ),
+        0,
+    )
     with cursor.copy(query) as copy:
         for piece in read_pieces(copy, tuple_layout(task)):
             _decode(piece, expected.vocabularies, columns.select(slice(start, start + len(piece))))
@@ -265,20 +331,20 @@ def _allowed(task_id: int, forms: Forms, cutoff: int, since: int | None, until: 
     return allowed
 
 
-def _empty(task: Task, expected: Survey) -> EventColumns:
-    """Columns of the expected size, not yet filled, each of the narrowest type that holds its values.
+def _empty(
+    task: Task, n: int, texts: Sequence[tuple[str, ...]], *, all_known_at_once: bool, any_superseded: bool
+) -> EventColumns:
+    """Columns for n rows with these texts, not yet filled, each of the narrowest type that holds its values.
 
     Most rows are known when they happen, and few are superseded: then no memory is spent to say so.
     """
-    n = expected.num_rows
-    texts = tuple(vocabulary.texts for vocabulary in expected.vocabularies)
     at = np.empty(n, np.int64)
-    vocabularies = texts[: len(task.categories)]
+    vocabularies = tuple(texts[: len(task.categories)])
     labels: NDArray[Any] = np.empty(n, _narrowest(texts[-1:]) if task.is_classification else np.float64)
     return EventColumns(
         at=at,
-        known_at=at if expected.all_known_at_once else np.empty(n, np.int64),
-        superseded_at=np.empty(n, np.int64) if expected.any_superseded else np.broadcast_to(np.int64(NEVER), n),
+        known_at=at if all_known_at_once else np.empty(n, np.int64),
+        superseded_at=np.empty(n, np.int64) if any_superseded else np.broadcast_to(np.int64(NEVER), n),
         numbers=np.empty((n, len(task.numbers)), np.float64),
         categories=np.empty((n, len(task.categories)), _narrowest(vocabularies)),
         vocabularies=vocabularies,
@@ -310,78 +376,3 @@ def _decode(piece: NDArray[Any], vocabularies: Sequence[Vocabulary], into: Event
         target[:] = vocabulary.positions(piece[f"hash{j}"])
     if "label" in (piece.dtype.names or ()):
         into.labels[:] = np.where(np.isfinite(piece["label"]), piece["label"], np.nan)
-
-
-def read_fingerprints(
-    connection: Connection, task_id: int, task: Task, cutoff: int, *, since: int, until: int | None = None
-) -> dict[int, tuple[int, int]]:
-    """Window -> numbers of its current rows and of all their revisions, as known at `cutoff`.
-
-    Windows begin with the one at `since`, and end before `until` if given. Any append, correction or erasure changes
-    one of the two numbers, so they show whether a cell is still up to date. Of a regression, a row whose label does not
-    begin like a number counts as a revision only.
-    """
-    window = func.date_bin(from_micros(task.clock.window) - EPOCH, events.c.at, from_micros(since))
-    is_current = events.c.superseded_at.is_(None) | (events.c.superseded_at > from_micros(cutoff))
-    if not task.is_classification:
-        first = collate(events.c.label, "C")
-        is_current = is_current & (first >= "+") & (first < ":")
-    forms = find_forms(connection, task_id, task)
-    rows = connection.execute(
-        select(window, func.count().filter(is_current), func.count())
-        .where(
-            events.c.task_id == task_id,
-            events.c.at >= from_micros(since),
-            events.c.at < from_micros(cutoff if until is None else min(cutoff, until)),
-            events.c.known_at <= from_micros(cutoff),
-            events.c.schema_id.in_(forms.schema_ids),
-            true() if forms.classes is None else events.c.label.in_(forms.labels),
-        )
-        .group_by(window)
-    )
-    return {to_micros(start): (num_rows, num_revisions) for start, num_rows, num_revisions in rows}
-
-
-def find_newest(connection: Connection, task_id: int, *, before: int | None = None) -> int | None:
-    """When the newest event, or the newest before a moment, happened (microseconds); None if there is none.
-
-    An event with a moment that has no microseconds, such as `infinity`, is passed over: `has_unreadable` finds it.
-    """
-    newest = connection.execute(
-        select(func.max(events.c.at)).where(
-            events.c.task_id == task_id,
-            events.c.superseded_at.is_(None),
-            is_readable(events.c.at),
-            true() if before is None else events.c.at < from_micros(before),
-        )
-    ).scalar_one()
-    return None if newest is None else to_micros(newest)
-
-
-def has_unreadable(connection: Connection, task_id: int) -> bool:
-    """Whether the task has events with a moment that has no microseconds, from a time when the table took them."""
-    at = events.c.at
-    # The outermost moments: a search for any row outside the calendar may be planned as a scan of the whole table.
-    ends = [
-        select(side).where(events.c.task_id == task_id).order_by(order).limit(1).scalar_subquery()
-        for side, order in ((at < FIRST_MOMENT, at), (at > LAST_MOMENT, at.desc()))
-    ]
-    return connection.execute(select(func.coalesce(or_(*ends), False))).scalar_one()
-
-
-def count_windows(connection: Connection, task_id: int, clock: Clock, *, until: int, most: int) -> int:
-    """The number of windows before `until` (microseconds) that hold an event; counting stops at `most`."""
-    found, since = 0, None
-    while found < most:
-        oldest = connection.execute(
-            select(func.min(events.c.at)).where(
-                events.c.task_id == task_id,
-                events.c.superseded_at.is_(None),
-                events.c.at < from_micros(until),
-                events.c.at >= (FIRST_MOMENT if since is None else from_micros(since)),
-            )
-        ).scalar_one()
-        if oldest is None:
-            break
-        found, since = found + 1, clock.window_start(to_micros(oldest)) + clock.window
-    return found

@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 from psycopg import Cursor, sql
 
 from contracts.task import Task
+from store.events.row_forms import NUMBER
 
 WITHHELD_BYTES = 13  # of 256: the fixed 5 % of events that no fit uses
 _HEADER_BYTES = 19
 _TRAILER = b"\xff\xff"
 _ROWS_PER_PIECE = 8192
-# A number that PostgreSQL can hold: neither infinite, nor too large or small.
-_NUMBER = r"^[-+]?([0-9]{1,255}(\.[0-9]*)?|[0-9](\.[0-9]*)?[eE][-+]?([0-9]{1,2}|[12][0-9]{2}|30[0-7]))$"
 _ARRAY_HEAD = 5  # dimensions, whether any is null, type of an element, length, first index: 32 bits each
 
 
@@ -102,7 +101,7 @@ def tuple_fields(task: Task, seed: int, *, has_odd_rows: bool = False) -> sql.Co
         fields.append(whole if has_odd_rows else sql.SQL("numbers"))
     fields += [sql.SQL("hashtextextended({}, {})").format(column, sql.Literal(seed)) for column in _text_columns(task)]
     if not task.is_classification:
-        number = sql.SQL("CASE WHEN label ~ {} THEN label ELSE 'NaN' END::float8").format(sql.Literal(_NUMBER))
+        number = sql.SQL("CASE WHEN label ~ {} THEN label ELSE 'NaN' END::float8").format(sql.Literal(NUMBER))
         fields.append(number if has_odd_rows else sql.SQL("label::float8"))
     return sql.SQL(", ").join(fields)
 

@@ -12,6 +12,8 @@ from sqlalchemy import Connection
 from contracts.clock import from_micros, to_micros
 from contracts.task import Task
 from store.database import FIRST_MOMENT
+from store.events.reading.sealed_columns import Span, count_rows
+from store.events.reading.sealed_columns import find_newest_moments as find_newest_sealed_moments
 from store.events.row_forms import find_forms
 from store.events.tombstones import window_grid
 
@@ -22,7 +24,9 @@ def find_windows(connection: Connection, task_id: int, task: Task, cutoff: int, 
     Moments in microseconds. The rows are those of `store.events.reading.columns.read_events`.
     """
     query = _WALK.format(most=sql.Literal(most), newest=_newest(connection, task_id, task, cutoff), **_grid(task))
-    return [to_micros(start) for (start,) in _fetch(connection, query)]
+    found = [to_micros(start) for (start,) in _fetch(connection, query)]
+    sealed = count_rows(connection, task_id, task, find_forms(connection, task_id, task), Span(cutoff))
+    return sorted({*found, *sealed}, reverse=True)[:most] if sealed else found
 
 
 def find_newest_moments(connection: Connection, task_id: int, task: Task, cutoff: int, *, most: int) -> list[int]:
@@ -30,7 +34,11 @@ def find_newest_moments(connection: Connection, task_id: int, task: Task, cutoff
     query = sql.SQL("SELECT at FROM events WHERE {} ORDER BY at DESC LIMIT {}").format(
         _known(connection, task_id, task, cutoff), sql.Literal(most)
     )
-    return [to_micros(at) for (at,) in _fetch(connection, query)]
+    found = [to_micros(at) for (at,) in _fetch(connection, query)]
+    forms = find_forms(connection, task_id, task)
+    after = found[-1] if len(found) == most else None
+    sealed = find_newest_sealed_moments(connection, task_id, forms, Span(cutoff), most=most, after=after)
+    return sorted([*found, *sealed], reverse=True)[:most] if sealed else found
 
 
 def _newest(connection: Connection, task_id: int, task: Task, cutoff: int) -> sql.Composed:

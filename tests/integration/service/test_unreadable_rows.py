@@ -17,7 +17,8 @@ from store.database import metadata
 from store.error_cells import Cell, record_cells
 from store.errors import SpecUnreadable
 from store.events.batches import Event
-from store.events.reading.columns import count_windows, find_newest, read_events
+from store.events.reading.columns import read_events
+from store.events.reading.counts import count_windows, find_newest
 from store.events.writes import append_events
 from store.tasks.catalog import Schema, find_task, list_tasks
 from tests.integration.artefacts import CUTOFF, WEEK

@@ -14,7 +14,8 @@ from contracts.errors import Conflict
 from contracts.task import Task
 from store.database import events, rejected_events
 from store.events.erasures import erase_events, list_erasures
-from store.events.reading.columns import read_events, read_fingerprints
+from store.events.reading.columns import read_events
+from store.events.reading.counts import read_fingerprints
 from store.events.writes import Rejection, append_events, correct_event, record_rejections
 from store.tasks.catalog import Schema, define_task
 from tests.integration.erased_events import erase

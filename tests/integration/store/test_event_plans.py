@@ -27,13 +27,8 @@ from store.events.batches import EventBatch
 from store.events.erasures import erase_events, find_trained
 from store.events.far_rows import find_far_rows
 from store.events.imports import add_import, read_import, retract_events
-from store.events.reading.columns import (
-    count_windows,
-    find_newest,
-    has_unreadable,
-    read_events,
-    read_fingerprints,
-)
+from store.events.reading.columns import read_events
+from store.events.reading.counts import count_windows, find_newest, has_unreadable, read_fingerprints
 from store.events.reading.known_windows import find_newest_moments, find_windows
 from store.events.resent_events import find_told
 from store.events.sample import read_sample

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from sqlalchemy import Connection, Engine
 
-from store.events.reading.columns import read_events, read_fingerprints
+from store.events.reading.columns import read_events
+from store.events.reading.counts import read_fingerprints
 from store.events.writes import correct_event
 from store.tasks.catalog import Schema, define_task
 from tests.integration.drifting_task import START, cutoff_after, define, drifting_events, drifting_task

@@ -24,7 +24,8 @@ from store.events.imports import (
     require_open,
     retract_events,
 )
-from store.events.reading.columns import read_events, read_fingerprints
+from store.events.reading.columns import read_events
+from store.events.reading.counts import read_fingerprints
 from store.events.writes import append_batch, append_events, correct_event
 from store.tasks.catalog import Schema, define_task
 from tests.integration.erased_events import erase

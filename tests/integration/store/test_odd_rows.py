@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from service.advice.row_warnings import read_row_warnings
-from store.events.reading.columns import EventColumns, read_events, read_fingerprints
+from store.events.reading.columns import EventColumns, read_events
+from store.events.reading.counts import read_fingerprints
 from store.events.stored_event import find_event
 from store.tasks.catalog import Schema
 from tests.integration.drifting_task import HOUR, START, cutoff_after, define, drifting_task, now

@@ -10,7 +10,8 @@ from sqlalchemy import Engine
 from contracts.clock import to_micros
 from contracts.task import Task
 from store.events.batches import Event
-from store.events.reading.columns import EventColumns, read_events, read_fingerprints
+from store.events.reading.columns import EventColumns, read_events
+from store.events.reading.counts import read_fingerprints
 from store.events.writes import append_events
 from store.tasks.catalog import Schema, define_task
 

@@ -6,7 +6,8 @@ from sqlalchemy import Engine
 
 from store.cycles.leases import end_cycle
 from store.events.erasures import find_trained
-from store.events.reading.columns import read_events, read_fingerprints
+from store.events.reading.columns import read_events
+from store.events.reading.counts import read_fingerprints
 from store.events.writes import correct_event
 from tests.integration.drifting_task import (
     HOUR,

@@ -13,18 +13,18 @@ from structlog.testing import capture_logs
 from cli.local.stack import free_port
 from contracts.runtime.python_process import python_command
 from contracts.runtime.surroundings import build_environment
+from store.errors import ObjectLost, ObjectStoreAway
+from store.objects import Objects
 from tests.integration.drifting_task import Story, cutoff_after, define, drifting_task, now, settings
 from tests.servers import wait_until_healthy
 from trainer.evaluation.backtest import backtest
-from trainer.sharing.errors import ObjectLost, ObjectStoreAway
-from trainer.sharing.objects import Objects
 
 LOGIN = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "eu-west-1"}
 WRITE_IN_A_CHILD = """
 import sys
 from contracts.runtime.entry import begin
 begin()
-from trainer.sharing.objects import Objects
+from store.objects import Objects
 objects = Objects(sys.argv[1])
 sys.stdout.write(objects.read(objects.write(b"weights")).decode())
 """

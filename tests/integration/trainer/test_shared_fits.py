@@ -16,6 +16,7 @@ from cli.local.stack import free_port
 from contracts.manifest import GRAPH_FILE
 from store.database import fit_objects, kept_fits
 from store.kept_fits import GRACE
+from store.objects import Objects
 from store.tasks.catalog import Schema
 from store.tasks.deletion import DELETE_SOME, delete_events, finish_deletion, list_deleted
 from store.tasks.lifecycle import begin_deletion
@@ -41,7 +42,7 @@ from trainer.evaluation.fit_store import candidate_folder, find_origins, recipe_
 from trainer.monitoring.live_scoring import LiveScoring
 from trainer.settings import TrainerSettings
 from trainer.sharing.bundles import MARKER_FILE
-from trainer.sharing.objects import Objects, open_objects
+from trainer.sharing.objects import open_objects
 from trainer.sharing.upkeep import Upkeep
 from trainer.tracking.registry import Registry
 
