@@ -22,6 +22,7 @@ from cli.commands.group import Commands, Version
 from cli.commands.predict import predict
 from cli.commands.release import override, rollback
 from cli.commands.replay import replay
+from cli.commands.seal import seal
 from cli.commands.stack import demo, migrate, serve, trainer, up
 
 COMMANDS: tuple[Callable[..., Any], ...] = (
@@ -39,6 +40,7 @@ COMMANDS: tuple[Callable[..., Any], ...] = (
     backtest,
     replay,
 )
+events.app.command()(seal)
 GROUPS = {"task": task.app, "events": events.app, "refused": refused.app, "keys": keys.app, "runs": runs.app}
 
 answer_completions()

@@ -5,6 +5,7 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -94,6 +95,12 @@ class TrainerSettings(SharedSettings):
         gt=0,
         description="days after which refused rows are deleted; if unset, they stay until `morrow refused prune`",
     )
+    seal_after: float | None = Field(
+        None,
+        gt=0,
+        description="days after whose end the events of a window are moved to files, in MORROW_FITS_URL or else below "
+        "MORROW_HOME; if unset, they stay in the database until `morrow events seal`",
+    )
     max_members: int = Field(64, ge=1, description="most networks of a backtest that are trained side by side")
     encoded_mib: int = Field(
         ENCODED_MIB,
@@ -136,6 +143,11 @@ class TrainerSettings(SharedSettings):
     @classmethod
     def _read_store_url(cls, url: str | None) -> str | None:
         return None if url is None else read_store_url(url)
+
+
+def sealed_store(settings: TrainerSettings) -> str:
+    """The address of the object store for sealed events: that of kept fits, else a folder of this home."""
+    return settings.fits_url or read_store_url(f"file://{quote(str((settings.home / 'objects').absolute()))}")
 
 
 def count_threads(settings: TrainerSettings) -> int:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from contracts.clock import format_moment, to_micros
 from service.admin import answers, event_answers
+from service.admin.sealed_files import rewrite_files
 from service.database import Store
 from service.settings import ServiceSettings
 from service.web.auth import actor_of
@@ -17,6 +18,7 @@ from service.web.bodies import read_body
 from service.web.fields import Rule, json_actor, json_ids, json_reason, read_fields
 from service.web.parameters import TaskInPath, takes_only
 from store.events.erasures import Erasure, erase_events, find_trained, list_erasures
+from store.events.sealed.rewriting import list_stale
 from store.tasks.catalog import find_task
 
 
@@ -36,16 +38,21 @@ def erasures_router(store: Store, settings: ServiceSettings) -> APIRouter:
         given = read_fields(await read_body(request, settings), rules, required=("event_ids", "reason"))
         actor, now = actor_of(request, given.get("actor")), datetime.now(UTC)
 
-        def erase(connection: Connection) -> event_answers.ErasureResult:
+        def erase(connection: Connection) -> tuple[event_answers.ErasureResult, list[int]]:
             schema, event_ids = find_task(connection, name), given["event_ids"]
             versions = find_trained(connection, schema.task_id, event_ids)
             erasure, outcomes = erase_events(
                 connection, schema, event_ids, actor=actor, reason=given["reason"], now=now
             )
             results = [event_answers.ErasedEvent(*one) for one in zip(event_ids, outcomes, strict=True)]
-            return event_answers.ErasureResult(**asdict(describe_erasure(erasure)), versions=versions, results=results)
+            erased = event_answers.ErasureResult(
+                **asdict(describe_erasure(erasure)), versions=versions, results=results
+            )
+            return erased, list_stale(connection, schema.task_id)
 
-        return answers.respond(await store.run(erase, [name]))
+        result, stale = await store.run(erase, [name])
+        await rewrite_files(store, stale, now)
+        return answers.respond(result)
 
     @router.get("/tasks/{task}/erasures", summary="History of erasures", response_description="The erasures")
     async def get_erasures(name: TaskInPath) -> Response:

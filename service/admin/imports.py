@@ -15,6 +15,7 @@ from contracts.clock import format_moment, to_micros
 from service.admin import answers, event_answers
 from service.admin.given_options import json_import_options
 from service.advice.last_import import read_options
+from service.admin.sealed_files import rewrite_files
 from service.advice.row_warnings import RowWarnings, read_row_warnings
 from service.advice.task_warnings import warn_of_import
 from service.database import Store
@@ -34,6 +35,7 @@ from store.events.imports import (
     retract_events,
 )
 from store.events.reading.counts import find_newest
+from store.events.sealed.rewriting import list_stale
 from store.tasks.catalog import find_live_task, find_task
 
 ImportInPath = Annotated[
@@ -143,15 +145,18 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
         given = read_fields(await read_body(request, settings), rules, required=("reason",))
         actor, now = actor_of(request, given.get("actor")), datetime.now(UTC)
 
-        def retract(connection: Connection) -> event_answers.ImportContent:
+        def retract(connection: Connection) -> tuple[event_answers.ImportContent, list[int]]:
             schema = find_task(connection, name)
             before = read_import(connection, schema.task_id, import_id)
             found, _ = retract_events(connection, schema, import_id, actor=actor, reason=given["reason"], now=now)
             left = read_import(connection, schema.task_id, import_id)
             rows = read_row_warnings(connection, schema, now)
-            return _describe_content(found, replace(left, versions=before.versions), rows)
+            content = _describe_content(found, replace(left, versions=before.versions), rows)
+            return content, list_stale(connection, schema.task_id)
 
-        return answers.respond(await store.run(retract, [name]))
+        content, stale = await store.run(retract, [name])
+        await rewrite_files(store, stale, now)
+        return answers.respond(content)
 
     return router
 

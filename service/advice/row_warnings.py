@@ -11,8 +11,10 @@ from contracts.clock import format_moment
 from contracts.missing import INFINITE, PLACEHOLDERS
 from contracts.task import Target, Task
 from service.validation.names import printable
+from store.errors import SealedRowsUnreadable
 from store.events.far_rows import FarRows, find_far_rows
 from store.events.sample import Sample, read_sample
+from store.events.sealed.manifest import read_totals
 from store.tasks.catalog import Schema
 
 # Fewer rows say little about the values that a feature has.
@@ -34,9 +36,13 @@ class RowWarnings:
 
 def read_row_warnings(connection: Connection, schema: Schema, now: datetime) -> RowWarnings:
     """Every warning about the rows of a task. It reads a bounded number of them."""
-    sample = read_sample(connection, schema)
-    far = find_far_rows(connection, schema, sample.labels, now)
-    return RowWarnings(warn_of_rows(schema.task, sample), warn_of_far_rows(schema.task, far))
+    troubles = read_totals(connection, schema.task_id).troubles
+    try:
+        sample = read_sample(connection, schema)
+        far = find_far_rows(connection, schema, sample.labels, now)
+    except SealedRowsUnreadable as error:
+        return RowWarnings(troubles or [str(error)])
+    return RowWarnings([*troubles, *warn_of_rows(schema.task, sample)], warn_of_far_rows(schema.task, far))
 
 
 def warn_of_rows(task: Task, sample: Sample) -> list[str]:

@@ -7,7 +7,7 @@ replayed that far. If it does not in time, is no standby of this primary, or fai
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from store.engine import make_engine
+from store.errors import SealedRowsUnreadable
 from store.outages import name_outage
 from store.refusals import explain_refusal
 from trainer.settings import TrainerSettings
@@ -28,6 +29,8 @@ T = TypeVar("T")
 SETTING = "MORROW_READ_DATABASE_URL"
 _PAUSE_SECONDS = 0.05
 _NAME_A_STANDBY = f"name a standby of the primary in {SETTING}"
+_NUM_TRIES = 3
+
 
 # Rows may be visible whose commit is not written to the log yet (`synchronous_commit = off`), so the position is the
 # end of the filled log. The first eight digits of a log file's name are its timeline.
@@ -155,7 +158,18 @@ def find_replica(settings: TrainerSettings) -> Replica | None:
 
 
 def read_rows(primary: Engine, replica: Replica | None, work: Callable[[Connection], T]) -> T:
-    """The result of `work` in one snapshot of all that the primary holds now, read from the replica if there is one."""
+    """The result of `work` in one snapshot of all that the primary holds now, read from the replica if there is one.
+
+    A file of sealed events may be rewritten while it is read, which another snapshot knows.
+    """
+    for _ in range(_NUM_TRIES - 1):
+        with suppress(SealedRowsUnreadable):
+            return _read_once(primary, replica, work)
+        time.sleep(_PAUSE_SECONDS)
+    return _read_once(primary, replica, work)
+
+
+def _read_once(primary: Engine, replica: Replica | None, work: Callable[[Connection], T]) -> T:
     if replica is not None:
         try:
             with replica.snapshot(_locate(primary)) as connection:

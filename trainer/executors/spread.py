@@ -19,6 +19,7 @@ from sqlalchemy import Engine
 from contracts.clock import from_micros
 from contracts.errors import CycleError
 from contracts.task import Training
+from store.errors import ObjectStoreAway
 from store.tasks.catalog import read_tasks
 from store.units import NewUnit, UnitRow, end_unit, find_unit, renew_units
 from trainer.data.replica import find_replica

@@ -43,6 +43,7 @@ from trainer.scheduling.liveness import retire_heartbeat, write_heartbeat
 from trainer.scheduling.prediction_days import PredictionDays
 from trainer.scheduling.refused_rows import RefusedRows
 from trainer.scheduling.registry_health import find_trouble
+from trainer.scheduling.sealing import Sealing
 from trainer.scheduling.workers import running_job
 from trainer.scheduling.workers.jobs import FillRivals, HelpCycle, RunCycle, Sweep
 from trainer.scheduling.workers.pool import Workers
@@ -87,7 +88,9 @@ def run_trainer(settings: TrainerSettings) -> None:
     refused = RefusedRows(trainer.engine, settings, stop)
     prediction_days = PredictionDays(trainer.engine, stop)
     upkeep = Upkeep(trainer.engine, settings, stop, objects)
-    for job in (trainer.tick, live.tick, deletions.tick, refused.tick, prediction_days.tick, upkeep.tick):
+    sealing = Sealing(trainer.engine, settings, stop)
+    ticks = (trainer.tick, live.tick, deletions.tick, refused.tick, prediction_days.tick, upkeep.tick, sealing.tick)
+    for job in ticks:
         scheduler.add_job(
             lambda tick: tick(datetime.now(UTC)),
             "interval",

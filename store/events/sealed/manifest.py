@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, func, insert, select, text, update
 
 from contracts.clock import from_micros, to_micros
-from store.database import sealed_files, sealed_windows, taken_rows
+from store.database import sealed_files, sealed_objects, sealed_windows, taken_rows
 from store.errors import SealedRowsUnreadable
 
 # The lowest bits of an entry of `sealed_ids` are the number of a file.
@@ -134,10 +134,29 @@ def add_file(connection: Connection, values: dict[str, Any], now: datetime) -> S
     return _file(row)
 
 
-def note_trouble(connection: Connection, file_id: int, trouble: str | None) -> None:
-    """Record why a file cannot be read, or that it can."""
+def find_next_file(connection: Connection, after: int) -> SealedFile | None:
+    """The first file of any task with an id after this one."""
+    query = select(*_COLUMNS).where(sealed_files.c.id > after).order_by(sealed_files.c.id).limit(1)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else _file(row)
+
+
+def note_trouble(connection: Connection, file: SealedFile, trouble: str | None) -> bool:
+    """Record why a file cannot be read, or that it can; returns whether that is a new trouble.
+
+    Nothing is recorded of a file that was rewritten meanwhile.
+    """
+    is_it = (sealed_files.c.id == file.file_id, sealed_files.c.path == file.path)
     changed = sealed_files.c.trouble.is_distinct_from(trouble)
-    connection.execute(update(sealed_files).where(sealed_files.c.id == file_id, changed).values(trouble=trouble))
+    count = connection.execute(update(sealed_files).where(*is_it, changed).values(trouble=trouble)).rowcount
+    return bool(count) and trouble is not None
+
+
+def note_address(connection: Connection, file: SealedFile, store: str) -> None:
+    """Record that a file is in another store now, under the same path."""
+    is_it = (sealed_files.c.id == file.file_id, sealed_files.c.path == file.path)
+    connection.execute(update(sealed_files).where(*is_it).values(store=store, trouble=None))
+    connection.execute(update(sealed_objects).where(sealed_objects.c.path == file.path).values(store=store))
 
 
 def mark_stale(connection: Connection, file_ids: Sequence[int]) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, delete, insert, select, text, update
 
 from store.database import sealed_files, sealed_objects, taken_rows
 from store.errors import ObjectStoreAway, SealedRowsUnreadable
-from store.events.sealed.manifest import REMOVE_IDS, lock_file, note_trouble, read_live
+from store.events.sealed.manifest import REMOVE_IDS, SealedFile, lock_file, read_live
 from store.events.sealed.parquet_rows import SealedFiles, pack
 
 T = TypeVar("T")
@@ -54,13 +54,13 @@ def list_stale(connection: Connection, task_id: int | None = None) -> list[int]:
 def rewrite_stale(run: Transact, file_ids: Sequence[int], now: datetime) -> int:
     """Rewrite these files without the rows that were taken from them; returns how many were.
 
-    A file that cannot be read or written stays marked, with its trouble: a later call tries again.
+    A file that cannot be read or written stays marked: the trainer tries again.
     """
     return sum(_rewrite(run, file_id, now) for file_id in file_ids)
 
 
 def _rewrite(run: Transact, file_id: int, now: datetime) -> bool:
-    files, former = SealedFiles(), []
+    files, former = SealedFiles(), list[SealedFile]()
 
     def begin(connection: Connection) -> str | None:
         file = lock_file(connection, file_id)
@@ -71,6 +71,7 @@ def _rewrite(run: Transact, file_id: int, now: datetime) -> bool:
         return False
 
     def rewrite(connection: Connection) -> None:
+        former.clear()  # of an attempt that was rolled back
         file = lock_file(connection, file_id)
         if file is None or not file.is_stale:
             return
@@ -101,9 +102,7 @@ def _rewrite(run: Transact, file_id: int, now: datetime) -> bool:
     try:
         run(rewrite)
     except (SealedRowsUnreadable, ObjectStoreAway) as error:
-        trouble = str(error)
-        run(lambda connection: note_trouble(connection, file_id, trouble))
-        log.warning("sealed_file.unreadable", file_id=file_id, reason=trouble, remedy="it is tried again")
+        log.warning("sealed_file.unreadable", file_id=file_id, reason=str(error), remedy="it is tried again")
         return False
     for file in former:
         _delete(run, files, file.store, [file.path])

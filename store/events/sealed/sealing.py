@@ -43,7 +43,6 @@ from store.tasks.catalog import Schema
 # Rows that stay in the table, so that a status and a search for far rows need no file.
 KEPT_NEWEST, KEPT_OLDEST = 50_000, 1_001
 ROWS_PER_FILE = 100_000
-_ROWS_PER_BATCH = 5_000
 _MAX_LABELS = 200
 _PAUSE_SECONDS = 0.05
 
@@ -64,12 +63,17 @@ class Sealed:
 
 @dataclass(frozen=True)
 class Limits:
-    """How many rows stay in the table, how many a file takes, and how long earlier transactions are waited for."""
+    """How many rows stay in the table, and how many a file and a transaction take.
+
+    Nothing is sealed of fewer than `fewest_rows`. `wait_seconds` bounds the wait for earlier transactions.
+    """
 
     kept_newest: int = KEPT_NEWEST
     kept_oldest: int = KEPT_OLDEST
     rows_per_file: int = ROWS_PER_FILE
     fewest_rows: int = 1
+    rows_per_batch: int = 5_000
+    max_files: int = 2**23
     wait_seconds: float = 60.0
 
 
@@ -102,7 +106,7 @@ def seal(
             is_enough = limits.fewest_rows <= 1 or (
                 count_sealable(connection, schema, before, limits) >= limits.fewest_rows
             )
-        while span is not None and is_enough:
+        while span is not None and is_enough and done.num_files < limits.max_files:
             written, num_bytes, after = _write(engine, url, schema, span, rows_per_file=limits.rows_per_file, now=now)
             if written is None:
                 break
@@ -234,12 +238,12 @@ def _move(engine: Engine, schema: Schema, file: SealedFile, limits: Limits) -> i
     _await_earlier(engine, limits.wait_seconds)
     rows = SealedFiles().read(file)
     num_moved = 0
-    for start in range(file.num_moved, file.num_rows, _ROWS_PER_BATCH):
+    for start in range(file.num_moved, file.num_rows, limits.rows_per_batch):
         with engine.begin() as connection:
             now_there = lock_file(connection, file.file_id)
             if now_there is None or (now_there.digest, now_there.num_moved) != (file.digest, start):
                 return num_moved  # the task is gone, or the file was rewritten: what has not left stays
-            batch = rows.slice(start, _ROWS_PER_BATCH)
+            batch = rows.slice(start, limits.rows_per_batch)
             moved = _move_batch(connection, schema, file, start, batch)
             if moved < batch.num_rows:  # what stayed may have been erased meanwhile
                 mark_stale(connection, [file.file_id])
