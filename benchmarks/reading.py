@@ -5,7 +5,8 @@ turns: the trainer's read, and pandas.read_sql of the same columns. The client's
 rises above what it held when it began to read. `--epoch` reads and trains one epoch as a cycle does, and compares the
 peak of the whole process, libraries included, with the size of the tensors that the fit reads. `--cycle` prints the
 peak of the fits of a first cycle, with a small network and short training, at 1, 10 or 50 million `--rows`. `--large`
-measures what a task of this many rows costs requests and its neighbour (`benchmarks.large_task`).
+measures what a task of this many rows costs requests and its neighbour (`benchmarks.large_task`). `--sealed` compares
+with the same rows in files (`benchmarks.sealed_reading`).
 """
 
 import argparse
@@ -24,7 +25,7 @@ import torch
 from rich.console import Console
 from sqlalchemy import Connection, create_engine, text
 
-from benchmarks import large_task
+from benchmarks import large_task, sealed_reading
 from benchmarks.hardware import hardware
 from benchmarks.ingest.events import TASK
 from benchmarks.output import add_output_options, record_run
@@ -68,6 +69,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--cycle", action="store_true", help="print the peak memory of a first cycle's fits instead")
     parser.add_argument("--history", type=int, help="training.history of that cycle; all rows if unset")
     parser.add_argument("--large", action="store_true", help="what a task of this many rows costs others instead")
+    parser.add_argument("--sealed", action="store_true", help="compare with the same rows sealed in files instead")
     add_output_options(parser)
     given = parser.parse_args(arguments)
     if given.rounds < 5:
@@ -90,6 +92,14 @@ def main(arguments: list[str]) -> None:
             if given.cycle:
                 told = _in_child("cycle", url)
                 console.print("  ".join(f"{what} {value:,.1f}" for what, value in told.items()))
+                return
+            if given.sealed:
+                objects = Path(folder) / "objects"
+                figures = sealed_reading.measure(
+                    url, objects, CUTOFF, lambda: [_in_child("ours", url) for _ in range(given.rounds)], console
+                )
+                if given.results:
+                    record_run(given.results, "Sealed events", ["reading", *arguments], figures)
                 return
             ratios = (
                 [measure_epoch(url, given.rows, console)]

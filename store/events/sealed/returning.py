@@ -1,4 +1,4 @@
-"""Bringing sealed events back: whoever is about to touch an event finds its row in the table of events again."""
+"""Bringing sealed events back: a statement that is about to touch an event then finds its row in the table."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING

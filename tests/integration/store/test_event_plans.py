@@ -32,6 +32,9 @@ from store.events.reading.counts import count_windows, find_newest, has_unreadab
 from store.events.reading.known_windows import find_newest_moments, find_windows
 from store.events.resent_events import find_told
 from store.events.sample import read_sample
+from store.events.sealed.manifest import add_file
+from store.events.sealed.parquet_rows import to_table
+from store.events.sealed.sealing import Limits, _find_span, _given, _move_batch, _read, count_sealable
 from store.events.stored_event import find_event
 from store.events.writes import Rejection, append_batch, correct_event, record_rejections
 from store.labels.unlabelled import find_revision
@@ -173,6 +176,19 @@ def imported(connection: Connection, schema: Schema) -> int:
     return int(connection.execute(query, {"task_id": schema.task_id}).scalar_one())
 
 
+def seal_some(connection: Connection, schema: Schema) -> None:
+    """Find rows, name a file of them, and let them leave the table, as a sealing does in its transactions."""
+    limits = Limits(kept_newest=100, kept_oldest=100)
+    span = _find_span(connection, schema, CUTOFF, limits)
+    assert span is not None
+    assert count_sealable(connection, schema, CUTOFF, limits)
+    rows, withheld = _read(connection, {**_given(connection, schema), **span, "size": 500})
+    at = {"first_at": rows[0].at, "last_at": rows[-1].at, "last_known_at": rows[-1].at}
+    named = {"store": "file:///nowhere", "path": "sealed/none", "digest": "", "schema_ids": [schema.schema_id]}
+    file = add_file(connection, {"task_id": schema.task_id, "number": 1, "num_rows": len(rows), **at, **named}, NOW)
+    assert _move_batch(connection, schema, file, 0, to_table(rows, withheld, (1, 1))) == len(rows)
+
+
 # What reads a range of moments.
 RANGES: dict[str, Use] = {
     "a read for fits": lambda connection, schema: read_events(
@@ -236,6 +252,7 @@ OTHERS: dict[str, Use] = {
     "the rows of a cycle": lambda connection, schema: _find_start(
         connection, with_history(schema), CUTOFF, num_windows=10
     ),
+    "a sealing": seal_some,
     "a deleted task": lambda connection, schema: delete_events(connection, schema.task_id),
 }
 

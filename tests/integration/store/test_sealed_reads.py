@@ -1,4 +1,4 @@
-"""Reads of sealed events: whoever reads events finds the same, to the byte, as if they were in PostgreSQL alone."""
+"""Reads of sealed events find the same, to the byte, as if PostgreSQL held them all."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def look(connection: Connection, schema: Schema) -> dict[str, Any]:
-    """What everybody who reads events finds."""
+    """What each reader of events finds."""
     task_id, task = schema.task_id, schema.task
     cutoffs = [cutoff_after(window) for window in (1, 4, SEALED, NUM_WINDOWS, 200)]
     first = START + 2 * HOUR
