@@ -19,6 +19,8 @@
     │   ├── StoreOutage             PostgreSQL, and why                             (store)
     │   │   └── Locked              a lock that another session holds               (store)
     │   ├── RowUnreadable           rows of a ledger that no release has written    (store)
+    │   ├── SealedRowsUnreadable    a file of sealed events                         (store)
+    │   ├── ObjectStoreAway         the object store                                (store)
     │   ├── SpecUnreadable          a stored task that this release cannot read     (store)
     │   │   └── ChoiceUnreadable    the recipe that was chosen for one              (store)
     │   ├── RegistryRefusal         MLflow, of one request
@@ -43,6 +45,7 @@
     │   ├── ArtefactRefused
     │   ├── Missing                 nothing of that name in MLflow                  (trainer.tracking)
     │   └── TakenName               another installation's task in the same MLflow  (trainer.tracking)
+    ├── ObjectLost                  an object that its store has lost               (store)
     ├── Refused                     an answer of the API that is an error           (cli)
     ├── Unreachable                 an API that does not answer                     (cli)
     ├── PostgresError               the embedded PostgreSQL                         (cli)

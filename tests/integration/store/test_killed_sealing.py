@@ -1,10 +1,11 @@
-"""A sealing that is killed between any two of its steps loses no event and counts none twice."""
+"""A sealing that is killed between any two of its steps, or meets writers, loses no event and counts none twice."""
 
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,11 +14,14 @@ import pytest
 from sqlalchemy import Engine, text
 
 from contracts.clock import to_micros
+from store.engine import make_engine
 from store.events.sealed.manifest import list_files
 from store.events.sealed.rewriting import sweep, transact
+from store.events.writes import append_events, correct_event
+from store.tasks.catalog import Schema
 from store.tasks.row_counts import count_rows
-from tests.integration.drifting_task import HOUR, cutoff_after
-from tests.integration.sealed_tasks import NOW, SEALED, SMALL, history, reads, same, seal_all
+from tests.integration.drifting_task import HOUR, START, cutoff_after
+from tests.integration.sealed_tasks import NOW, SEALED, SMALL, assert_twins, events_of, history, reads, same, seal_all
 
 LIMITS = replace(SMALL, rows_per_file=160, rows_per_batch=90)
 
@@ -90,3 +94,43 @@ def test_a_sealing_killed_between_any_two_steps_loses_nothing(
     assert all(file.num_moved == file.num_rows for file in files)
     assert seal_all(engine, schema, store, LIMITS) == 0
     assert to_micros(NOW) > max(file.last_at for file in files)
+
+
+def test_events_that_are_sent_again_and_corrected_during_a_sealing_are_stored_once(
+    engine: Engine, database_url: str, tmp_path: Path
+) -> None:
+    sealed, plain = (history(engine, 1, "classification") for _ in range(2))
+    rows = events_of(3001, sealed, 200)
+    for schema in (sealed, plain):
+        with engine.begin() as connection:
+            append_events(connection, schema, rows, START)
+    outcomes: list[str] = []
+    is_done = threading.Event()
+    corrected = rows[::9]
+
+    def send_again(writer: Engine) -> None:
+        others = [row for row in rows if row not in corrected]
+        while not is_done.is_set():
+            with writer.begin() as connection:
+                outcomes.extend(append_events(connection, sealed, others, START + HOUR))
+
+    def correct(engine: Engine, schema: Schema) -> None:
+        for row in corrected:
+            with engine.begin() as connection:
+                correct_event(connection, schema, replace(row, label="yes", numbers=(3.0, 4.0)), START + 9 * HOUR)
+
+    writers = [make_engine(database_url) for _ in range(3)]
+    threads = [threading.Thread(target=send_again, args=(writer,)) for writer in writers[:2]]
+    threads.append(threading.Thread(target=correct, args=(writers[2], sealed)))
+    for thread in threads:
+        thread.start()
+    small = replace(SMALL, rows_per_file=60, rows_per_batch=7)
+    assert seal_all(engine, sealed, tmp_path / "store", small) > 100
+    is_done.set()
+    for thread in threads:
+        thread.join()
+    for writer in writers:
+        writer.dispose()
+    assert {*outcomes} == {"duplicate"}
+    correct(engine, plain)
+    assert_twins(engine, (sealed, plain))
