@@ -265,7 +265,7 @@ def _merge(
         tuple(sorted({*held[j], *(one[j].texts[place] for one in coded for place in np.unique(one[j].places))}))
         for j in range(len(held))
     ]
-    known_at_once = recent.known_at is recent.at and all((part.known_at == part.at).all() for part in sealed)
+    known_at_once = recent.known_at is recent.at and all(part.known_at is part.at for part in sealed)
     columns = _empty(
         task,
         len(recent) + sum(len(part) for part in sealed),

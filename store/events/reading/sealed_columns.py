@@ -48,7 +48,7 @@ class Coded:
     """The texts of a column, and the place among them of each row's `(n,)`."""
 
     texts: Sequence[str]
-    places: NDArray[np.int64]
+    places: NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class SealedRows:
     at: NDArray[np.int64]
     known_at: NDArray[np.int64]
     withheld: NDArray[np.bool_]
-    schema_ids: NDArray[np.int64]
+    schema_ids: NDArray[np.int32]
     categories: Sequence[Coded]
     label: Coded | NDArray[np.float64]
 
@@ -198,12 +198,13 @@ def _allowed(table: "pa.Table", forms: Forms, span: Span) -> NDArray[np.bool_]:
 def _cut(source: _Source, table: "pa.Table") -> SealedRows:
     """The rows of a table, which has some columns of this source."""
     task, forms = source.task, source.forms
-    schema_ids = table.column("schema_id").to_numpy().astype(np.int64)
+    schema_ids = table.column("schema_id").to_numpy()
     texts, places = codes(table, "label")
+    at, known_at = micros(table, "at"), micros(table, "known_at")
     return SealedRows(
         source=source,
-        at=micros(table, "at"),
-        known_at=micros(table, "known_at"),
+        at=at,
+        known_at=at if np.array_equal(at, known_at) else known_at,
         withheld=table.column("withheld").to_numpy(zero_copy_only=False).astype(np.bool_),
         schema_ids=schema_ids,
         categories=[_arrange(table, forms, schema_ids, place) for place in range(len(task.categories))],
@@ -211,9 +212,9 @@ def _cut(source: _Source, table: "pa.Table") -> SealedRows:
     )
 
 
-def _arrange(table: "pa.Table", forms: Forms, schema_ids: NDArray[np.int64], place: int) -> Coded:
+def _arrange(table: "pa.Table", forms: Forms, schema_ids: NDArray[np.int32], place: int) -> Coded:
     """One of the task's categories, of rows of several forms."""
-    texts, found = [""], np.zeros(len(schema_ids), np.int64)
+    texts, found = [""], np.zeros(len(schema_ids), np.int32)
     for form in forms.forms:
         source, of_form = form.categories[place], np.isin(schema_ids, form.schema_ids)
         if source is not None and of_form.any():

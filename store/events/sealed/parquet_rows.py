@@ -191,9 +191,9 @@ def micros(table: "pa.Table", column: str) -> NDArray[np.int64]:
     return found
 
 
-def codes(table: "pa.Table", column: str) -> tuple[list[str], NDArray[np.int64]]:
+def codes(table: "pa.Table", column: str) -> tuple[list[str], NDArray[np.int32]]:
     """The texts of a column, and the place among them of each row's; a null is the empty text."""
     import pyarrow.compute as pc
 
     coded = pc.fill_null(table.column(column), "").combine_chunks().dictionary_encode()
-    return coded.dictionary.to_pylist(), coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return coded.dictionary.to_pylist(), coded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
