@@ -14,8 +14,8 @@ from starlette.responses import Response
 from contracts.clock import format_moment, to_micros
 from service.admin import answers, event_answers
 from service.admin.given_options import json_import_options
-from service.advice.last_import import read_options
 from service.admin.sealed_files import rewrite_files
+from service.advice.last_import import read_options
 from service.advice.row_warnings import RowWarnings, read_row_warnings
 from service.advice.task_warnings import warn_of_import
 from service.database import Store
