@@ -10,7 +10,7 @@ RUN python -m venv /opt/build \
     && python -m venv --without-pip /opt/morrow
 ENV UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1 UV_PYTHON=/opt/morrow/bin/python
 COPY pyproject.toml constraints.txt ./
-RUN /opt/build/bin/uv pip install --constraint constraints.txt --requirement pyproject.toml
+RUN /opt/build/bin/uv pip install --constraint constraints.txt --requirement pyproject.toml --extra sealed
 COPY README.md LICENSE ./
 COPY contracts contracts
 COPY store store

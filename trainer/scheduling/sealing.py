@@ -1,9 +1,9 @@
 """Sealed events, next to the scheduler's tick: seal old windows, and look after the files that there are.
 
-Each pass rewrites files that hold erased or retracted rows, reads one file to see whether it is whole, and seals some
-rows of one task if `MORROW_SEAL_AFTER` is set. Now and then it deletes files that nothing names. A file that cannot be
-read is noted with its reason, which the status of its task shows; no other task waits for it. If the present store has
-the same bytes, as after a home was moved, the file has its address there from then on.
+Each pass rewrites files that hold erased or retracted rows, and seals some rows of one task if `MORROW_SEAL_AFTER` is
+set. Every ten minutes it deletes files that nothing names, and reads one to see whether it is whole. A file that cannot
+be read is noted with its reason, which the status of its task shows; no other task waits for it. If the present store
+has the same bytes, as after a home was moved, the file has its address there from then on.
 """
 
 import threading
@@ -48,7 +48,7 @@ class Sealing:
         self._sweep_at = 0.0
         self._read_last = 0
         self._asked: dict[int, float] = {}
-        self._logged: str | None = None
+        self._logged: dict[str, str] = {}
 
     def tick(self, now: datetime) -> None:
         """Make a pass unless the job rests. A trouble is logged once, and a later pass tries again."""
@@ -58,19 +58,19 @@ class Sealing:
         try:
             self._look_after(now)
             self._seal_one(now)
-            self._logged = None
-        except (ObjectStoreAway, SealedRowsUnreadable, StoreOutage, Conflict) as error:
-            self._log(str(error))
+            self._logged.pop("", None)
+        except (ObjectStoreAway, SealedRowsUnreadable, StoreOutage) as error:
+            self._log("", str(error))
         except SQLAlchemyError as error:
             if (outage := name_outage(error)) is None:
                 raise
-            self._log(outage.reason)
+            self._log("", outage.reason)
         self._rest_until = time.monotonic() + max(_PAUSE_SECONDS, _REST_FACTOR * (time.monotonic() - began))
 
-    def _log(self, reason: str) -> None:
-        if reason != self._logged:
-            log.warning("sealing.waiting", reason=reason, remedy="morrow doctor")
-        self._logged = reason
+    def _log(self, task: str, reason: str) -> None:
+        if reason != self._logged.get(task):
+            log.warning("sealing.waiting", task=task, reason=reason, remedy="morrow doctor")
+        self._logged[task] = reason
 
     def _look_after(self, now: datetime) -> None:
         run = partial(transact, self._engine)
@@ -80,9 +80,9 @@ class Sealing:
         if time.monotonic() >= self._sweep_at:
             if num_files := sweep(run, now):
                 log.info("sealed_files.deleted", num_files=num_files)
+            while self._read_next():  # all files of a store may have moved
+                pass
             self._sweep_at = time.monotonic() + _SWEEP_PAUSE_SECONDS
-        while self._read_next():  # all files of a store may have moved
-            pass
 
     def _read_next(self) -> bool:
         """Read the next file and note whether it is whole; returns whether it has another address now."""
@@ -111,11 +111,16 @@ class Sealing:
         for schema in sorted(tasks, key=lambda one: self._asked.get(one.task_id, 0.0)):
             if self._stopping.is_set() or time.monotonic() < self._asked.get(schema.task_id, 0.0):
                 return
-            sealed = seal(self._engine, sealed_store(self._settings), schema, before, now, limits=_LIMITS)
+            self._asked[schema.task_id] = time.monotonic() + _SWEEP_PAUSE_SECONDS
+            try:
+                sealed = seal(self._engine, sealed_store(self._settings), schema, before, now, limits=_LIMITS)
+            except (SealedRowsUnreadable, Conflict) as error:  # no other task waits for this one
+                self._log(schema.task.name, str(error))
+                continue
             if sealed.num_rows:
                 log.info("events.sealed", task=schema.task.name, num_rows=sealed.num_rows, num_bytes=sealed.num_bytes)
+                self._asked[schema.task_id] = 0.0
                 return
-            self._asked[schema.task_id] = time.monotonic() + _SWEEP_PAUSE_SECONDS
 
 
 def _find_trouble(file: SealedFile) -> str | None:
