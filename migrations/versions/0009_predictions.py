@@ -1,5 +1,4 @@
-"""The log of answered predictions, events that arrive by halves, and the options of imports.
-"""The log of answered predictions, the options of imports, and sealed events.
+"""The log of answered predictions, events that arrive by halves, sealed events, and the options of imports.
 
 **Predictions** are partitioned by their ids, which sort by time. Trainers make a partition for each day; rows of a day
 without one go to the partition `predictions_default`.
@@ -13,6 +12,7 @@ a task can spell the whole command. Imports of the previous release have none.
 both halves are there, so no reader of that table meets a row without a label. The previous release knows no half. It
 stores whole events as before, and a trigger then removes the half that such an event brings with it. A task that it
 deletes loses its incomplete events too.
+
 **Sealed events** are rows that have left the table of events for Parquet files in an object store. The tables say which
 files there are, what they hold of each window and import, which ids they hold, and which of their rows count no more.
 

@@ -19,6 +19,7 @@ from store.events.batches import UNLABELLED, Event, EventBatch
 from store.events.lookups import each_of, has_given_id
 from store.events.resent_events import find_told
 from store.events.row_forms import find_target_schemas
+from store.events.sealed.returning import bring_back
 from store.events.writes import (
     NUM_ROWS_PER_STATEMENT,
     Correction,
@@ -95,6 +96,7 @@ def _try_to_keep(
 ) -> list[Stored] | None:
     places = {event_id: place for place, event_id in enumerate(batch.event_ids)}
     found: dict[int, Stored] = {}
+    bring_back(connection, schema.task_id, batch.event_ids)
     waiting = _take_labels(connection, schema, batch.event_ids, received_at)
     if waiting:
         asked = [places[one.event_id] for one in waiting]
@@ -244,6 +246,7 @@ def _correct_labelled(
     check: Callable[[int], None],
 ) -> Correction:
     if event.label == UNLABELLED:
+        bring_back(connection, schema.task_id, [event.event_id])
         stored = connection.execute(_HAS_EVENT, {"task_id": schema.task_id, "event_id": event.event_id}).one_or_none()
         if stored is None:
             raise NotFound(f"There is no event with the id {event.event_id!r}.")

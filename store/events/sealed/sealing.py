@@ -282,7 +282,7 @@ def _move_batch(connection: Connection, schema: Schema, file: SealedFile, start:
 
 
 def _await_earlier(engine: Engine, seconds: float) -> None:
-    """Wait until every transaction that may not know the ids of a file, and could store one of them, has ended."""
+    """Wait until every transaction that may have missed the ids of a file, and could store one of them, has ended."""
     deadline = time.monotonic() + seconds
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         open_now = set(connection.execute(_WRITERS).scalars())
@@ -337,8 +337,9 @@ _CANDIDATES = text(f"""
 
 _WRITERS = text("""
     SELECT DISTINCT virtualtransaction FROM pg_locks
-    WHERE locktype = 'relation' AND relation = CAST('events' AS regclass) AND mode <> 'AccessShareLock'
-        AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid()
+    WHERE locktype = 'relation' AND (
+            relation = CAST('events' AS regclass) AND mode <> 'AccessShareLock' OR relation = CAST('sealed_ids' AS regclass)
+        ) AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid()
 """)
 
 _BATCH = text("""
