@@ -226,6 +226,9 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$
+"""
+
+
 def _add_sealed_events() -> None:
     def task_id(*, is_key: bool = False) -> sa.Column[int]:
         of_task = sa.ForeignKey("tasks.id", ondelete="CASCADE")

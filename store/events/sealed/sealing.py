@@ -338,7 +338,8 @@ _CANDIDATES = text(f"""
 _WRITERS = text("""
     SELECT DISTINCT virtualtransaction FROM pg_locks
     WHERE locktype = 'relation' AND (
-            relation = CAST('events' AS regclass) AND mode <> 'AccessShareLock' OR relation = CAST('sealed_ids' AS regclass)
+            (relation = CAST('events' AS regclass) AND mode <> 'AccessShareLock')
+            OR relation = CAST('sealed_ids' AS regclass)
         ) AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid()
 """)
 
