@@ -43,7 +43,7 @@ _NEWEST_SHARE = 0.2
 # Rows that are older weigh less than a 16th.
 _HALF_LIVES = 4.0
 # Bounded trees: fewer rounds than these make smaller trees, and as many rounds times the learning rate learn enough.
-_FEWEST_ROUNDS, _ENOUGH_LEARNED, _FASTEST = 20, 5.0, 0.5
+_FEWEST_ROUNDS, _ENOUGH_LEARNED, _FASTEST = 10, 5.0, 0.5
 # Steps of a sine or cosine that the booster tells apart. Another sine's last bit must not change the side of a split.
 WAVE_STEPS = 2.0**40
 # What a regression minimises. Huber's loss is absolute beyond 0.9 deviations, and its absolute error is below that of

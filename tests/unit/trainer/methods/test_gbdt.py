@@ -118,7 +118,7 @@ def test_many_classes_get_small_trees_that_learn_them_and_the_log_says_so() -> N
     trees = bounded.booster.dump_model()["tree_info"]
     assert sum(tree["num_leaves"] for tree in trees) <= 2000
     (told,) = [line for line in logs if line["event"] == "expert.bounded"]
-    assert (told["num_classes"], told["num_leaves"], told["num_rounds"]) == (20, 5, 20)
+    assert (told["num_classes"], told["num_leaves"], told["num_rounds"]) == (20, 10, 10)
     (probabilities,) = answer_gbdt(bounded, many, 1)
     answered = [bounded.encoder.classes[k] for k in probabilities.argmax(axis=1)]
     assert np.mean([answer == names[k] for answer, k in zip(answered, many.labels, strict=True)]) > 0.95
