@@ -46,15 +46,8 @@ View = Literal["plain", "last_day", "last_week", "last_window"]
 _PLAIN_VIEWS: tuple[View, ...] = ("plain",)
 # The methods that train a network: ours, the paper's rivals, and its ablations of ours.
 Method = Literal[
-    "gi",
-    "baseline",
-    "last_window",
-    "inc_finetune",
-    "base_time",
-    "inc_finetune_time",
-    "grad_reg",
-    "time_perturb",
-]
+    "gi", "baseline", "last_window", "inc_finetune", "base_time", "inc_finetune_time", "grad_reg", "time_perturb",
+]  # fmt: skip
 Rival = Literal[Method, "gbdt", "extrapolated_linear"]
 Expert = Literal["gi", "gbdt"]
 Experts = Annotated[tuple[Expert, ...], WithJsonSchema({"enum": [["gi"], ["gi", "gbdt"]]})]
@@ -175,8 +168,7 @@ class Training(Spec):
         "plain",
         description="what a regression learns: the labels themselves, or the logarithms of positive labels whose "
         "errors count in percent, such as prices (others count as the smallest usual one); answers are in the unit "
-        "of labels "
-        "either way, and medians if logarithms are learned; rivals use it too",
+        "of labels either way, and medians if logarithms are learned; rivals use it too",
     )
     number_form: NumberForm = Field(
         "piecewise",
@@ -209,6 +201,12 @@ class Training(Spec):
     )
     rows_per_epoch: int = Field(65_536, ge=1, description="cap on the rows of one epoch; each epoch draws its own")
     pretrain_epochs: int = Field(10, ge=0, description="first epochs, on all windows together")
+    pretrain_steps: int | None = Field(
+        None,
+        ge=1,
+        description="most steps of pre-training: after its epochs it goes on by rounds of as many, while each lowers "
+        "the loss on rows held out by more than a percent; if unset, there is one round, and no row is held out",
+    )
     pretrain_rate: float = Field(3e-3, gt=0, description="learning rate of pre-training")
     finetune_windows: int = Field(2, ge=0, description="number k of newest windows to fine-tune on, in order")
     finetune_epochs: int = Field(3, ge=0, description="epochs on each of them")
@@ -282,10 +280,10 @@ class Training(Spec):
         return min(max(_FEWEST_ROWS, 1 << share.bit_length() - 1), _MOST_ROWS)
 
 
-# Settings that stored specs of older releases may lack, and the values that these releases used.
-_FORMER = {"regression_loss": "gaussian", "label_form": "plain", "number_form": "plain", "experts": ["gi"]}
-# Those of them that a digest leaves out at that value: recipes are older than these settings.
-_UNTOLD = {name: _FORMER[name] for name in ("label_form", "number_form", "experts")}
+# Settings that stored specs of older releases may lack, and the values that these releases used. Digests leave them out
+# at these values, because recipes are older than these settings.
+_UNTOLD: dict[str, object] = {"label_form": "plain", "number_form": "plain", "experts": ["gi"], "pretrain_steps": None}
+_FORMER = {"regression_loss": "gaussian"} | _UNTOLD
 
 
 def read_training(stored: Mapping[str, Any]) -> Training:

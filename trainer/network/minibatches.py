@@ -8,7 +8,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer.data.encoder import Encoded, EncodedOnDemand, FitRows
@@ -16,6 +18,11 @@ from trainer.network.losses import Batch
 
 # Steps whose row numbers are sent to the device at once: few transfers, little memory.
 _STEPS_PER_TRANSFER = 64
+# Of so many blocks of consecutive rows, every 16th is held out, but not the newest: blocks that are apart from their
+# neighbours in time say more than single rows do.
+_NUM_BLOCKS, _EVERY, _FIRST = 128, 16, 7
+# Rows that are watched at most, and the fewest rows of a fit that holds some out.
+_MOST_WATCHED, FEWEST_ROWS = 4096, 1000
 
 
 @dataclass(frozen=True)
@@ -90,12 +97,33 @@ def _on_device(rows: Encoded, device: torch.device, dtype: torch.dtype) -> Colum
     )
 
 
+def held_out(numbers: Tensor, num_rows: int) -> Tensor:
+    """Which rows of a fit with these numbers pre-training does not draw, if it is stopped by rows that it holds out."""
+    return numbers.long() * _NUM_BLOCKS // num_rows % _EVERY == _FIRST
+
+
+def watched_rows(num_rows: int) -> NDArray[np.int64]:
+    """The numbers of held-out rows of a fit, evenly thinned if they are many; none if the fit has too few rows."""
+    if num_rows < FEWEST_ROWS:
+        return np.zeros(0, np.int64)
+    numbers = torch.arange(num_rows)
+    held: NDArray[np.int64] = numbers[held_out(numbers, num_rows)].numpy()
+    return held[:: -(-len(held) // _MOST_WATCHED)]
+
+
 def row_numbers(
-    first: int, end: int, batch_size: int, generator: torch.Generator, num_steps: int | None = None
+    first: int,
+    end: int,
+    batch_size: int,
+    generator: torch.Generator,
+    num_steps: int | None = None,
+    *,
+    holds_out: bool = False,
 ) -> Iterator[Tensor]:
     """Endless minibatches `(B,)` of reshuffled passes over `[first, end)`; only row 0 if that range is empty.
 
-    With `num_steps`, at least that many minibatches; a pass is then kept only as far as they need it.
+    With `num_steps`, at least that many minibatches; a pass is then kept only as far as they need it. If it
+    `holds_out` rows, the range is that of all rows of a fit, and those of `held_out` are left out.
     """
     count = end - first
     if count == 0:
@@ -104,7 +132,9 @@ def row_numbers(
     needed = None if num_steps is None else num_steps * batch_size
     while True:
         drawn = torch.randperm(count, generator=generator, dtype=torch.int32).add_(first)
-        if needed is not None and needed < count:
+        if holds_out:
+            drawn = drawn[~held_out(drawn, count)]
+        if needed is not None and needed < len(drawn):
             drawn = drawn[: max(needed, batch_size)].clone()
         needed = None if needed is None else needed - len(drawn)
         lacking = batch_size - len(waiting)

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from statistics import fmean
 from typing import TypeVar
 
@@ -25,9 +26,9 @@ from contracts.task import Training
 from trainer.data.encoder import Encoded, FitRows
 from trainer.methods.plans import PLANS, Phase, Plan
 from trainer.network.adamw import AdamW
-from trainer.network.early_stopping import EarlyStopping
+from trainer.network.early_stopping import EarlyStopping, load
 from trainer.network.losses import REGRESSION_LOSSES, RowLoss, cross_entropy
-from trainer.network.minibatches import DeviceRows, row_numbers, steps
+from trainer.network.minibatches import FEWEST_ROWS, DeviceRows, row_numbers, steps, watched_rows
 from trainer.network.network import Build, CohortNetwork, Network, architecture
 from trainer.network.phase_schedule import following_range, num_steps, plan_steps, row_range, window_starts
 from trainer.network.step import objective
@@ -35,6 +36,10 @@ from trainer.network.step import objective
 # The uses of a seed. Each use has its own generator, so none affects another.
 _PARAMETERS, _ROWS, _DELTAS = range(3)
 _ROWS_PER_BLOCK = 8192
+# The numbers of rounds count backwards from here.
+_MOST_PHASES = 1 << 32
+# The share of its loss on held-out rows that a round of pre-training must gain for another to follow.
+LEAST_GAIN = 0.01
 
 N = TypeVar("N", bound=Network)
 
@@ -141,10 +146,12 @@ def train(
     loss = cross_entropy if members[0].rows.has_classes else REGRESSION_LOSSES[training.regression_loss]
     device_rows = DeviceRows.load([member.rows for member in members], like.device, like.dtype)
     num_windows = max(len(window_starts(member.rows)) for member in members)
+    cohort = _Cohort(network, members, device_rows, loss, training, clock)
     for number, phase in enumerate(plan.phases_of(num_windows)):
-        yield from _run_phase(
-            network, members, device_rows, loss, phase=phase, number=number, training=training, clock=clock
-        )
+        if number == 0 and phase.rows == "all" and training.pretrain_steps is not None:
+            yield from _run_rounds(cohort, phase, training.pretrain_steps)
+        else:
+            yield from _run_phase(cohort, phase, number, [num_steps(one.rows, phase, training) for one in members])
 
 
 def finish(
@@ -175,33 +182,66 @@ def outputs(network: Network, rows: Encoded, members: Sequence[int] | None = Non
     return np.concatenate(blocks, axis=1)
 
 
+@dataclass(frozen=True)
+class _Cohort:
+    """What is trained, and on what: the same in every phase."""
+
+    network: Network
+    members: Sequence[Member]
+    rows: DeviceRows
+    loss: RowLoss
+    training: Training
+    clock: Clock
+
+
+def _run_rounds(cohort: _Cohort, phase: Phase, most_steps: int) -> Iterator[EpochReport]:
+    """Pre-training by rounds: the phase again for each member whose loss on held-out rows has just fallen.
+
+    A member stops after a round that has gained less than `LEAST_GAIN`, or if another would exceed its budget of steps.
+    It goes on to fine-tuning with its best parameters. Members of fits with few rows hold out none: they run one round.
+    """
+    members, parameters = cohort.members, list(cohort.network.parameters())
+    own_steps = [num_steps(one.rows, phase, cohort.training) for one in members]
+    watched = [watched_rows(len(one.rows)) for one in members]
+    yield from _run_phase(cohort, phase, 0, own_steps, holds_out=True)
+    stopping = EarlyStopping(cohort.network, cohort.loss, cohort.rows, watched, parameters, least_gain=LEAST_GAIN)
+    goes_on = torch.tensor([len(rows) > 0 for rows in watched], device=parameters[0].device)
+    stopping.compare(parameters, goes_on)
+    for number in count(2):
+        can_afford = torch.tensor([number * steps_of <= most_steps for steps_of in own_steps])
+        goes_on &= can_afford.to(goes_on.device)
+        if not goes_on.any():
+            break
+        again = replace(phase, name=f"{phase.name}_{number}")
+        own = [steps_of if is_going else 0 for steps_of, is_going in zip(own_steps, goes_on.tolist(), strict=True)]
+        yield from _run_phase(cohort, again, -number, own, holds_out=True)
+        goes_on &= stopping.compare(parameters, goes_on)
+    load(parameters, stopping.chosen(parameters))
+
+
 def _run_phase(
-    network: Network,
-    members: Sequence[Member],
-    device_rows: DeviceRows,
-    loss: RowLoss,
-    *,
-    phase: Phase,
-    number: int,
-    training: Training,
-    clock: Clock,
+    cohort: _Cohort, phase: Phase, number: int, own_steps: Sequence[int], *, holds_out: bool = False
 ) -> Iterator[EpochReport]:
-    """One phase: train until its longest member is done, then load each member's averaged or best parameters."""
+    """One phase: train until its longest member is done, then load each member's averaged or best parameters.
+
+    `number` tells the draws of phases apart. A member of no steps stays as it is.
+    """
+    network, members, training, clock = cohort.network, cohort.members, cohort.training, cohort.clock
     parameters = list(network.parameters())
     like = parameters[0]
-    own_steps = [num_steps(member.rows, phase, training) for member in members]
     schedule = plan_steps(own_steps, phase.epochs, training.averaged, like)
-    losses_of = objective(network, loss, phase, training, clock)
+    losses_of = objective(network, cohort.loss, phase, training, clock)
     optimiser = AdamW(parameters, rate=phase.rate, weight_decay=training.weight_decay)
     averages = [parameter.detach().clone() for parameter in parameters]
-    watched = [following_range(member.rows, phase.rows) if phase.watches_next else (0, 0) for member in members]
-    stopping = EarlyStopping(network, loss, device_rows, watched, averages) if any(end for _, end in watched) else None
+    ranges = [following_range(member.rows, phase.rows) if phase.watches_next else (0, 0) for member in members]
+    watched = [np.arange(*one) for one in ranges]
+    stopping = EarlyStopping(network, cohort.loss, cohort.rows, watched, averages) if any(map(len, watched)) else None
     sums = like.new_zeros(2, phase.epochs + 1, len(members))  # of losses and of sizes of δ
     epoch, began = 0, time.perf_counter()
     batch_size = training.rows_per_minibatch(len(members[0].rows))
-    draws = _draws(members, phase, number, length=max(own_steps), batch_size=batch_size, like=like)
+    draws = _draws(members, phase, number, length=max(own_steps), batch_size=batch_size, like=like, holds_out=holds_out)
     for step, (rows, draw) in enumerate(draws):
-        losses, delta = losses_of(device_rows.batch(rows), draw)
+        losses, delta = losses_of(cohort.rows.batch(rows), draw)
         # A member past its end learns nothing more, so it cannot diverge on rows beyond its budget.
         optimiser.descend((losses * schedule.is_active[step]).sum())
         _update(averages, parameters, schedule.newest[step])
@@ -216,23 +256,32 @@ def _run_phase(
             deltas = tuple(size * clock.span / clock.window for size in sizes)
             yield EpochReport(phase.name, epoch, phase.epochs, tuple(means), deltas, time.perf_counter() - began)
             began = time.perf_counter()
-    with torch.no_grad():
-        for parameter, value in zip(
-            parameters, averages if stopping is None else stopping.chosen(averages), strict=True
-        ):
-            parameter.copy_(value)
+    load(parameters, averages if stopping is None else stopping.chosen(averages))
 
 
 def _draws(
-    members: Sequence[Member], phase: Phase, number: int, *, length: int, batch_size: int, like: Tensor
+    members: Sequence[Member],
+    phase: Phase,
+    number: int,
+    *,
+    length: int,
+    batch_size: int,
+    like: Tensor,
+    holds_out: bool,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Row numbers and δ draws of each step; every member and phase has its own generators."""
 
     def generator(member: Member, purpose: int) -> torch.Generator:
-        return torch.Generator().manual_seed(_seed(member.seed, purpose, number))
+        return torch.Generator().manual_seed(_seed(member.seed, purpose, number % _MOST_PHASES))
 
     streams = [
-        row_numbers(*row_range(member.rows, phase.rows), batch_size, generator(member, _ROWS), length)
+        row_numbers(
+            *row_range(member.rows, phase.rows),
+            batch_size,
+            generator(member, _ROWS),
+            length,
+            holds_out=holds_out and len(member.rows) >= FEWEST_ROWS,
+        )
         for member in members
     ]
     return steps(streams, [generator(member, _DELTAS) for member in members], length, like.device, like.dtype)
