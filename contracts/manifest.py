@@ -101,6 +101,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
                   them; empty for classification and if an older Morrow wrote it
     weights       the weight of each expert in the answers; empty if the network answers alone
     experts       what the trainer knows of `experts.onnx`; None if there is none
+    late_gain     share by which the loss on withheld rows fell from the middle third of pre-training to its last third;
+                  None if it was not watched
     batch_size    rows of a minibatch of its fit; None if an older Morrow wrote it: then the task's training holds it
     """
 
@@ -127,6 +129,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     own_scores: list[float] = []
     weights: dict[str, float] = {}
     experts: Experts | None = None
+    late_gain: float | None = None
     device: str
     git_sha: str
     checksums: dict[str, str]

@@ -22,6 +22,9 @@ from store.tasks.changes import Lifecycle
 # With fewer steps of pre-training, a network has hardly learned. On the bicycles of the tutorial, the error after 20
 # steps is one and a half times the error after 300.
 FEW_STEPS = 100
+# A fit whose loss on withheld rows fell by this share in the last third of pre-training ended too early. How much more
+# budget it is told to get.
+STILL_FALLING, _MORE_STEPS = 0.05, 4
 # An expected error is contradicted by one that is larger by this factor, and since the release on this many windows.
 CONTRADICTED, FEWEST_FOLLOWED = 1.05, 3
 # Rows that end by this share of a window before the cutoff are warned of. A week of work ends with a free weekend.
@@ -58,7 +61,10 @@ def warn(
     if task is not None and lifecycle == "active":
         warnings += warn_of_gaps(task, cycle_limit, None if manifest is None else manifest.horizon)
     if forecaster is not None and manifest is not None:
-        warnings += warn_of_fit(forecaster.task.training, manifest.num_rows, forecaster.batch_size)
+        training, batch_size = forecaster.task.training, forecaster.batch_size
+        warnings += warn_of_fit(training, manifest.num_rows, batch_size) or warn_of_early_end(
+            training, manifest.num_rows, batch_size, manifest.late_gain
+        )
     if forecaster is not None and task_state is not None and task_state.version == forecaster.version:
         warnings += warn_of_version(forecaster, task_state)
         warnings += warn_of_withdrawn(forecaster, task_state)
@@ -249,8 +255,7 @@ def warn_of_import(task_name: str, import_id: int, newest: int | None, now: date
 
 def warn_of_fit(training: Training, num_rows: int, batch_size: int) -> list[str]:
     """Warn if a fit on `num_rows` rows took too few steps for its network to have learned much."""
-    visits = min(num_rows, training.rows_per_epoch) * training.pretrain_epochs
-    num_steps = max(training.pretrain_epochs, math.ceil(visits / batch_size))
+    num_steps = _count_steps(training, num_rows, batch_size)
     if training.method not in PRETRAINED or num_steps >= FEW_STEPS:
         return []
     steps, rows = say_count(num_steps, "step"), say_count(num_rows, "row")
@@ -258,3 +263,21 @@ def warn_of_fit(training: Training, num_rows: int, batch_size: int) -> list[str]
         f"the fit took only {steps}: {rows} in minibatches of {batch_size:,}, "
         f"{training.pretrain_epochs} times over; set a smaller training.batch_size or more training.pretrain_epochs"
     ]
+
+
+def warn_of_early_end(training: Training, num_rows: int, batch_size: int, late_gain: float | None) -> list[str]:
+    """Warn if pre-training reached its budget while the loss on rows that it had not seen still fell."""
+    if training.method not in PRETRAINED or late_gain is None or late_gain < STILL_FALLING:
+        return []
+    num_steps = training.pretrain_steps or _count_steps(training, num_rows, batch_size)
+    return [
+        f"the fit stopped at its budget of {say_count(num_steps, 'step')} while its loss on withheld rows still fell, "
+        f"by {100 * late_gain:.0f} % in the last third of pre-training: "
+        f"set training.pretrain_steps = {_MORE_STEPS * num_steps}"
+    ]
+
+
+def _count_steps(training: Training, num_rows: int, batch_size: int) -> int:
+    """The steps of one round of pre-training."""
+    visits = min(num_rows, training.rows_per_epoch) * training.pretrain_epochs
+    return max(training.pretrain_epochs, math.ceil(visits / batch_size))

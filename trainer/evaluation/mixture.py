@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 LEARNING_RATE = 20.0
 # The confidence with which the mixture must be better than the network alone. A wrong yes costs little.
 CONFIDENCE = 0.8
-LEAST_WEIGHT = 0.05
+LEAST_WEIGHT = 0.01
 _DECIMALS = 3
 # A share of more errors beyond which a weight is least anyway.
 _LARGEST_SHARE = 100.0

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, groupby
+from statistics import fmean
 
 import structlog
 import torch
@@ -15,7 +16,7 @@ from contracts.calibration import Calibration
 from contracts.manifest import Manifest
 from contracts.task import Task
 from store.events.reading.columns import EventColumns
-from trainer.data.encoder import Encoder, fit_encoder, prepare
+from trainer.data.encoder import Encoded, Encoder, class_positions, encode, fit_encoder, prepare
 from trainer.data.labels import clip_labels
 from trainer.data.snapshot import Reading
 from trainer.evaluation.fit_store import FitStore
@@ -32,6 +33,8 @@ from trainer.settings import ENCODED_MIB
 
 log = structlog.get_logger(__name__)
 
+# Withheld rows whose loss is told while a candidate is fitted.
+_FEWEST_WATCHED, _MOST_WATCHED = 50, 512
 # The newest rows of its own fit on which a candidate is scored.
 _NUM_OWN_ROWS = 2000
 # Rows of a fit of LightGBM as an expert, so that its memory and time stay within those of a network's fit.
@@ -50,6 +53,15 @@ class Fit:
     network: CohortNetwork
     members: tuple[int, ...]
     epochs: tuple[EpochReport, ...]
+
+    @property
+    def late_gain(self) -> float | None:
+        """The share by which the loss on unseen rows fell from the middle third of pre-training to its last third."""
+        losses = [epoch.unseen_loss for epoch in self.epochs if epoch.unseen_loss is not None]
+        third = len(losses) // 3
+        if third == 0 or (middle := fmean(losses[-2 * third : -third])) == 0:
+            return None
+        return (middle - fmean(losses[-third:])) / abs(middle)
 
 
 def seeds_of(task: Task) -> list[int]:
@@ -79,11 +91,12 @@ def fit_origins(
     on_epoch: Callable[[EpochReport], None],
     *,
     encoded_mib: int = ENCODED_MIB,
+    watches: bool = False,
 ) -> Iterator[Fit]:
     """Fit these origins × the recipe's seeds together, in cohorts of at most `max_members` (but at least one origin).
 
     If the encoded rows of a cohort take more than `encoded_mib`, each minibatch is encoded when it is drawn: the fits
-    are the same, bit by bit.
+    are the same, bit by bit. If it `watches`, epochs of pre-training tell the loss on withheld rows, and nothing else.
 
     Origins that differ in their number of classes, or in the size of their minibatches, cannot share a program and so
     form separate cohorts.
@@ -99,7 +112,8 @@ def fit_origins(
     for _, alike in groupby(sorted(encoders, key=kind), key=kind):
         same = list(alike)
         for start in range(0, len(same), per_cohort):
-            yield from _fit_cohort(reading, same[start : start + per_cohort], device, on_epoch, encoded_mib)
+            part = same[start : start + per_cohort]
+            yield from _fit_cohort(reading, part, device, on_epoch, encoded_mib=encoded_mib, watches=watches)
 
 
 def _fit_cohort(
@@ -107,13 +121,16 @@ def _fit_cohort(
     encoders: Sequence[Encoder],
     device: torch.device,
     on_epoch: Callable[[EpochReport], None],
+    *,
     encoded_mib: int,
+    watches: bool,
 ) -> Iterator[Fit]:
     task, seeds = reading.schema.task, seeds_of(reading.schema.task)
     prepared = prepare([(encoder, reading.fit_rows(encoder.cutoff)) for encoder in encoders], encoded_mib)
+    watched = [_encode_withheld(reading, encoder) if watches else None for encoder in encoders]
     members = [
-        Member(rows, encoder.vocabulary_sizes, encoder.num_outputs, seed, unread)
-        for encoder, rows in zip(encoders, prepared, strict=True)
+        Member(rows, encoder.vocabulary_sizes, encoder.num_outputs, seed, unread, unseen)
+        for encoder, rows, unseen in zip(encoders, prepared, watched, strict=True)
         for seed, unread in zip(seeds, cycle(encoder.unread), strict=False)
     ]
     epochs: list[EpochReport] = []
@@ -127,6 +144,17 @@ def _fit_cohort(
         own = tuple(range(number * len(seeds), (number + 1) * len(seeds)))
         told = tuple(found for epoch in epochs if (found := epoch.of(own)) is not None)
         yield Fit(encoder.cutoff, encoder, network, own, told)
+
+
+def _encode_withheld(reading: Reading, encoder: Encoder) -> Encoded | None:
+    """Withheld rows that the origin knows, evenly spaced, of classes that the fit knows; None if they are few."""
+    known = reading.known(encoder.cutoff)
+    withheld = known.select(known.withheld)
+    if encoder.is_classification:
+        withheld = withheld.select(class_positions(encoder.classes, withheld) >= 0)
+    if len(withheld) < _FEWEST_WATCHED:
+        return None
+    return encode(encoder, withheld.select(slice(None, None, -(-len(withheld) // _MOST_WATCHED))))
 
 
 def _fit_encoder(reading: Reading, origin: int) -> Encoder:
@@ -172,6 +200,7 @@ def keep_fit(
         trees=_fit_trees(task, rows, made.origin) if has_experts(task) else None,
         weight=None if mixture is None else mixture.weight,
         weights={} if mixture is None else mixture.weights(task),
+        late_gain=made.late_gain,
     )
     if verdict is not None and not task.is_classification:
         newest = clip_labels(task, rows.select(slice(-_NUM_OWN_ROWS, None)), rows)

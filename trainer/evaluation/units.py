@@ -110,7 +110,15 @@ def carry_out(
 ) -> Iterator[KeptFit]:
     """Fit the origins of a unit in this process, and keep each fit. Raises CycleError."""
     reading, device = unit.reading, choose_device(settings)
-    made = fit_origins(reading, unit.origins, device, settings.max_members, on_epoch, encoded_mib=settings.encoded_mib)
+    made = fit_origins(
+        reading,
+        unit.origins,
+        device,
+        settings.max_members,
+        on_epoch,
+        encoded_mib=settings.encoded_mib,
+        watches=unit.verdict is not None,
+    )
     for fit in made:
         before_keep()
         keep_fit(

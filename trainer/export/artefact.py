@@ -173,6 +173,7 @@ def write_artefact(
     trees: Gbdt | None = None,
     weight: float | None = None,
     weights: Mapping[str, float] = {},
+    late_gain: float | None = None,
 ) -> Manifest:
     """Write graphs and manifest into `folder`, which appears whole or not at all and replaces the rest of a killed try.
 
@@ -216,6 +217,7 @@ def write_artefact(
         batch_size=task.training.rows_per_minibatch(len(rows)),
         weights=dict(weights),
         experts=experts,
+        late_gain=late_gain,
         gaps=_find_unsupported(rows, encoder.clock, horizon),
         device=device,
         git_sha=git_sha,

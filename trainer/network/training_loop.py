@@ -39,7 +39,7 @@ _ROWS_PER_BLOCK = 8192
 # The numbers of rounds count backwards from here.
 _MOST_PHASES = 1 << 32
 # The share of its loss on held-out rows that a round of pre-training must gain for another to follow.
-LEAST_GAIN = 0.01
+LEAST_GAIN = 0.05
 
 N = TypeVar("N", bound=Network)
 
@@ -49,7 +49,8 @@ class Member:
     """One fit in a cohort. Seeds of one origin should share the same `rows` object and be neighbours.
 
     `vocabulary_sizes` counts the codes of each category feature, the unseen bucket included; `num_outputs` is the
-    number of classes, or 2 for (mean, log-scale). `unread` are the columns of dense that it does not read.
+    number of classes, or 2 for (mean, log-scale). `unread` are the columns of dense that it does not read. `unseen` are
+    rows whose loss is told after each epoch of pre-training; no step and no choice reads them.
     """
 
     rows: FitRows
@@ -57,6 +58,7 @@ class Member:
     num_outputs: int
     seed: int
     unread: tuple[int, ...] = ()
+    unseen: Encoded | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class EpochReport:
 
     `losses` holds each member's mean objective over its own steps of the epoch. It is NaN if the member skips the phase
     because its rows have too few windows. `deltas` holds the mean size of δ likewise, in windows; 0 in a phase without
-    δ.
+    δ. `unseen_loss` is the mean loss of all members on `unseen` rows after an epoch of pre-training, if there are any.
     """
 
     phase: str
@@ -74,6 +76,7 @@ class EpochReport:
     losses: tuple[float, ...]
     deltas: tuple[float, ...]
     seconds: float
+    unseen_loss: float | None = None
 
     @property
     def mean_loss(self) -> float:
@@ -254,9 +257,23 @@ def _run_phase(
             epoch += 1
             _check(means, own_steps, members, f"epoch {epoch} of {phase.name}")
             deltas = tuple(size * clock.span / clock.window for size in sizes)
-            yield EpochReport(phase.name, epoch, phase.epochs, tuple(means), deltas, time.perf_counter() - began)
+            unseen = _unseen_loss(cohort) if phase.rows == "all" else None
+            seconds = time.perf_counter() - began
+            yield EpochReport(phase.name, epoch, phase.epochs, tuple(means), deltas, seconds, unseen)
             began = time.perf_counter()
     load(parameters, averages if stopping is None else stopping.chosen(averages))
+
+
+@torch.no_grad()
+def _unseen_loss(cohort: _Cohort) -> float | None:
+    """The mean loss of the members on the unseen rows of the first, if it has some: those of a candidate share them."""
+    unseen = cohort.members[0].unseen
+    if unseen is None:
+        return None
+    rows = DeviceRows.load([unseen] * len(cohort.members), cohort.rows.like.device, cohort.rows.like.dtype)
+    batch = rows.batch(torch.arange(len(unseen), dtype=torch.int32).expand(len(cohort.members), -1).contiguous())
+    found = cohort.loss(cohort.network(batch.dense, batch.codes, batch.u), batch.targets).mean().item()
+    return found if math.isfinite(found) else None
 
 
 def _draws(

@@ -15,7 +15,7 @@ from contracts.verdict import AgeFigures
 from service.advice.advice import advise
 from service.advice.next_step import Situation
 from service.advice.row_warnings import RowWarnings, warn_of_far_rows, warn_of_rows
-from service.advice.task_warnings import warn_of_fit, warn_of_gaps, warn_of_kinds
+from service.advice.task_warnings import warn_of_early_end, warn_of_fit, warn_of_gaps, warn_of_kinds
 from service.models.task_states.task_state import RegistryState, TaskState
 from store.events.far_rows import FarEvents, FarRows
 from store.events.sample import Sample
@@ -71,6 +71,7 @@ def of_ages() -> list[str | None]:
         pytest.param(warn_of_gaps(a_task(guard={"max_age": 1}), HOUR), id="gaps"),
         pytest.param(warn_of_gaps(a_task(), timedelta(days=8), 1), id="gaps of a version"),
         pytest.param(warn_of_fit(a_task().training, 100, 100), id="fit"),
+        pytest.param(warn_of_early_end(a_task().training, 9_000, 100, 0.2), id="early end"),
         pytest.param(warn_of_kinds(a_task(), a_task({"name": "hour", "kind": "category"})), id="kinds"),
         pytest.param(advise_model(a_task(), a_skill(0.6, 0.5, base_time=0.3)).advice, id="a rival to train"),
         pytest.param(advise_model(a_task(), a_skill(0.6, 0.5, gbdt=0.3)).advice, id="a rival that is never served"),

@@ -19,6 +19,7 @@ from service.advice.task_warnings import (
     FEW_STEPS,
     PRETRAINED,
     warn_of_bands,
+    warn_of_early_end,
     warn_of_fit,
     warn_of_promise,
     warn_of_unseen_end,
@@ -77,6 +78,31 @@ def test_the_steps_told_are_those_that_a_fit_takes(num_rows: int, training: Trai
     told = [f"the fit took only {say_count(taken, 'step')}"] if taken < FEW_STEPS else []
     warnings = warn_of_fit(training, num_rows, training.rows_per_minibatch(num_rows))
     assert [warning.partition(":")[0] for warning in warnings] == told
+
+
+@pytest.mark.parametrize(
+    ("training", "gain", "said"),
+    [
+        (
+            Training(),
+            0.13,
+            "its budget of 320 steps while its loss on withheld rows still fell, by 13 % in the last third",
+        ),
+        (Training(pretrain_steps=1000), 0.06, "its budget of 1,000 steps"),
+        (Training(), 0.04, None),
+        (Training(), -0.2, None),
+        (Training(), None, None),
+        (Training(method="last_window"), 0.5, None),
+    ],
+)
+def test_a_fit_that_stopped_while_it_still_improved_is_told_a_larger_budget(
+    training: Training, gain: float | None, said: str | None
+) -> None:
+    warnings = warn_of_early_end(training, 2_048, training.rows_per_minibatch(2_048) // 2, gain)
+    assert len(warnings) == (said is not None)
+    if said is not None:
+        assert said in warnings[0]
+        assert warnings[0].endswith(f"set training.pretrain_steps = {4 * (training.pretrain_steps or 320)}")
 
 
 def test_the_methods_that_are_warned_of_are_those_that_begin_with_all_rows() -> None:
