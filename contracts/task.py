@@ -205,7 +205,7 @@ class Training(Spec):
         None,
         ge=1,
         description="most steps of pre-training: after its epochs it goes on by rounds of as many, while each lowers "
-        "the loss on rows held out by more than a percent; if unset, there is one round, and no row is held out",
+        "the loss on rows held out by 5 percent or more; if unset, there is one round, and no row is held out",
     )
     pretrain_rate: float = Field(3e-3, gt=0, description="learning rate of pre-training")
     finetune_windows: int = Field(2, ge=0, description="number k of newest windows to fine-tune on, in order")

@@ -144,6 +144,20 @@ async def test_a_version_whose_horizon_is_one_window_is_warned_of(
     assert hasty.startswith("the fit took only 63 steps: 200 rows in minibatches of 32, 10 times over")
 
 
+async def test_a_version_whose_fit_ended_while_it_still_improved_is_warned_of(
+    database_url: str, tmp_path: Path, client: httpx.AsyncClient
+) -> None:
+    await client.put("/tasks/flights", json=TASK)
+    place_version(tmp_path, "7", num_rows=2048, batch_size=64, late_gain=0.13)
+    async with serving(service_settings(database_url, tmp_path)) as restarted:
+        warnings = (await restarted.get("/tasks/flights")).json()["warnings"]
+    (told,) = (warning for warning in warnings if "budget" in warning)
+    assert told.startswith(
+        "the fit stopped at its budget of 320 steps while its loss on withheld rows still fell, by 13 %"
+    )
+    assert told.endswith("set training.pretrain_steps = 1280")
+
+
 async def test_the_status_tells_of_events_champion_and_next_cycle(
     database_url: str, tmp_path: Path, client: httpx.AsyncClient
 ) -> None:
