@@ -18,7 +18,7 @@ from trainer.network.losses import Batch
 
 # Steps whose row numbers are sent to the device at once: few transfers, little memory.
 _STEPS_PER_TRANSFER = 64
-# Of so many blocks of consecutive rows, every 16th is held out, but not the newest: blocks that are apart from their
+# Every 16th of these blocks of consecutive rows is held out, but not the newest: blocks that are apart from their
 # neighbours in time say more than single rows do.
 _NUM_BLOCKS, _EVERY, _FIRST = 128, 16, 7
 # Rows that are watched at most, and the fewest rows of a fit that holds some out.
