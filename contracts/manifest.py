@@ -97,6 +97,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
                   share for each class, or mean and scale
     label_bounds  a regression's labels beyond these count as these when it is scored; None for classification
     gaps          times without rows between `trained_from` and the cutoff: begin, and end, which is outside
+    newest        the newest row of its fit; None if an older Morrow wrote it
     own_scores    a regression's sorted nonconformity scores on the newest rows of its own fit, or some quantiles of
                   them; empty for classification and if an older Morrow wrote it
     weights       the weight of each expert in the answers; empty if the network answers alone
@@ -125,6 +126,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     read_at: int
     seeds: list[int]
     batch_size: int | None = None
+    newest: int | None = None
     gaps: list[tuple[int, int]] = []
     own_scores: list[float] = []
     weights: dict[str, float] = {}

@@ -104,7 +104,7 @@ def describe_end(cycle: dict[str, Any], task: str = "TASK") -> list[str]:
             lines.append(f"  {say_aside(matrix.aside)}: the expected error leaves them out; check their labels.")
         broken = next((age for age in matrix.ages if age.reason), None)
         if broken is not None and (remedy := suggest(broken, matrix.tolerance, matrix.max_error)) is not None:
-            lines.append(f"  {remedy}. Then: morrow cycle {task} --again")
+            lines.append(f"  {remedy}. Then: morrow task apply FILE && morrow cycle {task} --again")
             lines.append(f"  To see what more windows would cost: morrow backtest {task}")
     return lines
 

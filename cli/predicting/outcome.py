@@ -38,8 +38,8 @@ def print_predicted(predicted: Predicted, again: str | None = None) -> None:
     if predicted.num_unpromised:
         have = "has" if predicted.num_unpromised == 1 else "have"
         console.print(
-            f"{say_count(predicted.num_unpromised, 'answer')} {have} no expected error: the moments are before "
-            f"trained_until, {predicted.trained_until}, and the version counts such moments as known.",
+            f"{say_count(predicted.num_unpromised, 'answer')} {have} no expected error: the version has "
+            "learned from rows of these moments.",
             markup=False,
         )
     for feature, count in predicted.unseen.items():

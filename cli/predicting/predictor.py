@@ -41,8 +41,8 @@ _PLACE = re.compile(r"rows\[(\d+)\](?:\.(.+))?")
 class Predicted:
     """What became of the rows of a file, and which versions answered. An earlier command had done `num_before` rows.
 
-    `num_unpromised` answers are of moments before `trained_until`, so they have no expected error. `unseen` counts the
-    answers to categories that a version's fit has hardly seen, by feature.
+    `num_unpromised` answers are of moments up to the newest row of the fit, so they have no expected error. `unseen`
+    counts the answers to categories that a version's fit has hardly seen, by feature.
     """
 
     num_rows: int

@@ -204,7 +204,8 @@ def skill_table(status: dict[str, Any]) -> Table:
     table = Table("method", "error", "skill", title=title, title_justify="left")
     table.add_row("model", four_figures(first["ours"]), "")
     for other in compared:
-        remark = ", clearly better" if better.get("method") == other["method"] else ""
+        is_better = better.get("method") == other["method"] and other["error"] < other["ours"]
+        remark = ", clearly better" if is_better else ""
         table.add_row(other["method"] + remark, four_figures(other["error"]), _percent(other))
     return table
 

@@ -13,7 +13,10 @@ def is_far(check: LimitCheck) -> bool:
 
 
 def say_far_error(task: str, check: LimitCheck, import_id: int | None) -> str:
-    """What to check before a task whose horizon was closed by a far error is retrained."""
+    """What to check before a task whose horizon was closed by a far error is retrained.
+
+    `import_id` is the newest import with rows of that window.
+    """
     times = f"{check.value / check.threshold:,.0f} times " if check.threshold > 0 else "far above "
     wrong = "If they are wrong, send the rows again under the same ids."
     if import_id is not None:

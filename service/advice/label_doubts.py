@@ -14,7 +14,7 @@ from contracts.quality.far_errors import is_far
 from contracts.verdict import LimitCheck
 from service.models.forecaster import Forecaster
 from service.models.task_states.task_state import TaskState
-from store.events.imports import find_newest_import
+from store.events.imports import find_newest_import, was_retracted_since
 from store.releases import Release, list_readable_releases
 from store.tasks.catalog import Schema
 
@@ -36,10 +36,11 @@ class FormerPromise:
 class LabelDoubts:
     """What was found for one task: the import that brought rows of the closing window, and the version before.
 
-    `aside` are the windows that the release of the version that answers left out, since their errors were odd.
+    `is_retracted` if an import was taken back after the horizon had been closed. `aside` are the windows that the release of the version that answers left out, since their errors were odd.
     """
 
     import_id: int | None = None
+    is_retracted: bool = False
     former: FormerPromise | None = None
     aside: Sequence[datetime] = ()
 
@@ -59,16 +60,19 @@ def read_doubts(
     """What the store knows about the labels behind a far error and behind the version that answers."""
     if forecaster is None:
         return NO_DOUBTS
-    import_id = None
+    import_id, is_retracted = None, False
     if (check := find_far_error(task_state)) is not None:
         first = to_micros(check.window)
         import_id = find_newest_import(connection, schema.task_id, first, first + forecaster.manifest.window)
+        is_retracted = task_state.closing is not None and was_retracted_since(
+            connection, schema.task_id, task_state.closing.at
+        )
     rows = list_readable_releases(connection, schema.task_id, actions=("release",), limit=_NUM_RELEASES).rows
     own = next((row for row in rows if row.version == forecaster.version), None)
     if own is None:
-        return LabelDoubts(import_id)
+        return LabelDoubts(import_id, is_retracted)
     aside = () if own.matrix is None else own.matrix.aside
-    return LabelDoubts(import_id, _find_former(forecaster, own, rows), aside)
+    return LabelDoubts(import_id, is_retracted, _find_former(forecaster, own, rows), aside)
 
 
 def _find_former(forecaster: Forecaster, own: Release, rows: Sequence[Release]) -> FormerPromise | None:

@@ -247,6 +247,9 @@ def _make_first_version(found: Situation) -> NextStep | None:
 
 def _retrain(found: Situation) -> NextStep | None:
     if found.state == "closed" and (check := find_far_error(found.task_state)) is not None:
+        if found.doubts.is_retracted:
+            text = "Import the right rows: an import was retracted after its errors had closed the horizon."
+            return _import(found, f"{text} If the new errors are within the limit, the horizon opens again by itself.")
         text = say_far_error(found.task.name, check, found.doubts.import_id)
         return NextStep(text, f"morrow events history {found.task.name}")
     if found.state == "closed":

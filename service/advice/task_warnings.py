@@ -166,9 +166,9 @@ def warn_of_withdrawn(forecaster: Forecaster, task_state: TaskState) -> list[str
 
 
 def warn_of_unseen_end(forecaster: Forecaster, task_state: TaskState) -> list[str]:
-    """Warn if rows end well before the cutoff: moments between are unseen, but count as known."""
+    """Warn if rows end well before the cutoff of a version that does not know where: it counts the rest as known."""
     manifest, newest = forecaster.manifest, task_state.newest
-    if newest is None or manifest.cutoff - newest < UNSEEN_SHARE * manifest.window:
+    if manifest.newest is not None or newest is None or manifest.cutoff - newest < UNSEEN_SHARE * manifest.window:
         return []
     until = format_moment(manifest.cutoff)
     return [

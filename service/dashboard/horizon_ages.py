@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from contracts.clock import format_moment
+from contracts.manifest import AgeError
 from contracts.task import Task
 from contracts.verdict import MatrixFigures
 from service.models.forecaster import Forecaster
@@ -71,7 +72,7 @@ def list_ages(
                 limit=promise.limit if promise else verdict.limit if verdict else None,
                 naive=verdict.naive if verdict else naive,
                 num_windows=promise.num_windows if promise else verdict.num_windows if verdict else count,
-                is_valid=promise is not None if forecaster else verdict is not None and verdict.reason is None,
+                is_valid=_is_answered(forecaster, age, promise) if forecaster else verdict is not None and not verdict.reason,
                 reason=verdict.reason if verdict else None,
                 realised=found.error if found else None,
                 num_rows=found.num_rows if found else 0,
@@ -79,6 +80,12 @@ def list_ages(
             )
         )
     return points
+
+
+def _is_answered(forecaster: Forecaster, age: int, promise: AgeError | None) -> bool:
+    """Whether moments of this age are answered: a horizon that is closed ends earlier than the release promised."""
+    manifest = forecaster.manifest
+    return promise is not None and manifest.cutoff + age * manifest.window < forecaster.valid_until
 
 
 def _means_of_later_ages(

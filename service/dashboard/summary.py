@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from contracts.clock import format_moment, to_micros
+from contracts.clock import count_windows, format_moment, to_micros
 from contracts.task import Task
 from service.advice.task_warnings import warn
 from service.models.forecaster import Forecaster
@@ -132,7 +132,9 @@ def _describe_cycles(
     if task_state is not None and task_state.num_failed > 1:
         said.append(Sentence("bad", f"The last {task_state.num_failed} cycles failed."))
     if task_state is not None and (better := task_state.better_method):
-        said.append(Sentence("warn", f"The rival {better.method} was clearly better in the newest verdict."))
+        errors = f"{better.error + better.difference:.4g} against {better.error:.4g}"
+        found = f"{errors} on the same {count_windows(better.num_windows)}"
+        said.append(Sentence("warn", f"In the newest verdict the rival {better.method} was clearly better: {found}."))
     if newest is not None and newest.state in ("requested", "running"):
         waits = "waits for the trainer" if newest.state == "requested" else "is running"
         said.append(Sentence("soft", f"The cycle of {_say(newest.cutoff)} {waits}."))

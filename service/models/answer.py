@@ -11,7 +11,7 @@ from service.validation.json_types import Moment
 
 _PREDICTION = "the likeliest class, or the mean"
 _LEAD = "ISO 8601 duration since trained_until, with a sign before it"
-_EXPECTED_ERROR = "mean error at this age; null before trained_until"
+_EXPECTED_ERROR = "mean error at this age; null up to the newest row of the fit"
 _COVERAGE = "of `interval` or `prediction_set`; 0.9 if not asked for"
 _INTERVAL = "of a regression, low and high; null if too few scored rows support 0.9"
 _PREDICTION_SET = "of a classification, if `coverage` is asked for: the likeliest class first"

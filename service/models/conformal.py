@@ -18,7 +18,7 @@ DEFAULT_COVERAGE = 0.9
 def require_quantile(calibration: Calibration, age: int | None, coverage: float) -> float:
     """The quantile of an answer of this age; the age is None before the cutoff. Raises CoverageUnsupported."""
     if age is None:
-        raise CoverageUnsupported("is not available before trained_until: the version has learned from those rows")
+        raise CoverageUnsupported("is not available for moments of the fit's rows: the version has learned from them")
     quantile = find_quantile(calibration, age, coverage)
     if quantile is not None:
         return quantile

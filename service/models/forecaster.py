@@ -320,9 +320,15 @@ class LoadedForecaster(Forecaster):
         return {age: quantile for age, quantile in found.items() if quantile is not None}
 
     def _age(self, at: int) -> int | None:
-        """Age of the window that holds `at`; None before the cutoff. The horizon's very end has the last age."""
-        cutoff, window = self.manifest.cutoff, self.manifest.window
-        return None if at < cutoff else (min(at, self.valid_until - 1) - cutoff) // window
+        """Age of the window that holds `at`; None if the fit has rows of that time. The very end has the last age.
+
+        The cutoff is the end of a window, so the newest row may be older. Moments between the two are unseen, and at
+        most a window from rows, like those of age 0.
+        """
+        cutoff, window, newest = self.manifest.cutoff, self.manifest.window, self.manifest.newest
+        if at < cutoff:
+            return None if newest is None or at <= newest else 0
+        return (min(at, self.valid_until - 1) - cutoff) // window
 
     def _require_quantile(self, at: int, coverage: float) -> float:
         return require_quantile(self.calibration, self._age(at), coverage)

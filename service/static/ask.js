@@ -143,7 +143,7 @@ function sayShort(answer) {
 
 function sayRest(answer) {
   const said = [`At ${shorten(answer.at)}, valid until ${shorten(answer.valid_until)}, by version ${answer.version}.`];
-  if (answer.coverage) {
+  if (answer.interval || answer.prediction_set) {
     const band = answer.interval ? answer.interval.map(figure).join(" to ") : listSome(answer.prediction_set, " or ");
     said.push(`${Math.round(100 * answer.coverage)} % ${answer.interval ? "prediction interval" : "prediction set"}: ${band}.`);
   }

@@ -204,5 +204,5 @@ def _kind(value: object) -> str:
     if isinstance(value, NumberLiteral):
         return "a number"
     if isinstance(value, str):
-        return "a string"
+        return "a string" if value else "empty"
     return "an array" if isinstance(value, list) else "an object"

@@ -164,6 +164,12 @@ def _add_trained(connection: Connection, key: dict[str, int], versions: Sequence
     ]
 
 
+def was_retracted_since(connection: Connection, task_id: int, moment: datetime) -> bool:
+    """Whether an import of a task was retracted after a moment."""
+    found = select(imports.c.id).where(imports.c.task_id == task_id, imports.c.retracted_at > moment).limit(1)
+    return connection.execute(found).first() is not None
+
+
 def retract_events(
     connection: Connection, schema: Schema, import_id: int, *, actor: str, reason: str, now: datetime
 ) -> tuple[Import, int]:

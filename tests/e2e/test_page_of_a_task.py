@@ -79,6 +79,23 @@ def test_a_prediction_is_drawn_up_to_the_horizon(
         assert watched.errors == []
 
 
+def test_a_moment_whose_rows_the_version_knows_is_answered_without_an_interval(
+    browser: Browser, database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    cutoff = fill(engine, define(engine, "prices", now, target={"name": "price", "kind": "regression"}), tmp_path, now)
+    at = format_moment(cutoff - WEEK)
+    with api(database_url, tmp_path) as url:
+        watched = watch(browser)
+        page = watched.open(f"{url}/pages/prices")
+        ask(page, at=at[:19], distance="900", carrier="UA", wind="2.5")
+        asked = {"task": "prices", "at": at, "distance": "900", "carrier": "UA", "wind": "2.5"}
+        found = httpx.get(f"{url}/predict", params=asked)
+        assert float(page.locator("#answer .answer").inner_text()) == pytest.approx(found.json()["mean"], rel=1e-3)
+        expect(page.locator("#answer")).to_contain_text("No interval or set")
+        assert watched.errors == []
+
+
 def test_of_many_classes_the_likeliest_are_shown_and_the_others_counted(
     browser: Browser, database_url: str, engine: Engine, tmp_path: Path
 ) -> None:

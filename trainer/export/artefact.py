@@ -202,6 +202,7 @@ def write_artefact(
         recipe=task.recipe,
         classes=list(encoder.classes),
         trained_from=trained_from,
+        newest=int(rows.at.max()),
         cutoff=encoder.cutoff,
         window=encoder.clock.window,
         horizon=horizon,

@@ -66,6 +66,24 @@ async def test_an_interval_is_as_wide_as_its_age_and_coverage_ask(tmp_path: Path
                 assert one["coverage"] == float(coverage or 0.9)
 
 
+async def test_moments_between_the_newest_row_and_the_cutoff_are_answered_like_those_of_the_first_window(
+    tmp_path: Path,
+) -> None:
+    """The cutoff is the end of a window, and the rows may end earlier: tomorrow then has an interval too."""
+    calibration = Calibration(1.0, [quantiles(0, *everywhere(1.0, 2.0)), quantiles(1, *everywhere(3.0, 4.0))])
+    newest = CUTOFF - WEEK // 2
+    async with placed(tmp_path, spec=REGRESSION, calibration=calibration, newest=newest) as client:
+        first = (await ask(client, CUTOFF)).json()
+        for at in (newest + 1, CUTOFF - 1):
+            answer = (await ask(client, at, coverage="0.9")).json()
+            assert answer["expected_error"] == first["expected_error"] == 0.4
+            mean, scale = answer["mean"], answer["scale"]
+            assert answer["interval"] == pytest.approx([mean - 2 * scale, mean + 2 * scale], rel=1e-12)
+        known = (await ask(client, newest)).json()
+        assert (known["expected_error"], known["interval"]) == (None, None)
+        assert (await ask(client, newest, coverage="0.9")).status_code == 422
+
+
 async def test_what_too_few_rows_support_is_refused_with_their_number(tmp_path: Path) -> None:
     few = quantiles(0, *[1.0] * 31, num_rows=5)  # levels 0.50 … 0.80
     calibration = Calibration(1.0, [few, quantiles(1, num_rows=1)])
@@ -76,8 +94,8 @@ async def test_what_too_few_rows_support_is_refused_with_their_number(tmp_path: 
             for at, coverage, words in [
                 (CUTOFF + 1, "0.801", "at age 0: 5 scored rows are too few for 0.801"),
                 (CUTOFF + WEEK, "0.5", "at age 1: 1 scored row is too few for 0.5"),
-                (CUTOFF - 1, "0.5", "is not available before trained_until"),
-                (CUTOFF - WEEK, "0.5", "is not available before trained_until"),
+                (CUTOFF - 1, "0.5", "is not available for moments of the fit's rows"),
+                (CUTOFF - WEEK, "0.5", "is not available for moments of the fit's rows"),
                 (CUTOFF + 1, "0.9999", "is at most 0.999, whatever rows there are"),
             ]:
                 for refused in (

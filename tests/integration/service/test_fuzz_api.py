@@ -44,7 +44,7 @@ UNSAYABLE = (
     "is before the first row of training",
     "is beyond the validated horizon",
     "is not supported",
-    "is not available before trained_until",
+    "is not available for moments of the fit's rows",
     "is given for at most 100 rows",
     "differs from the id in the path",
     "differs from the name in the path",

@@ -17,7 +17,7 @@ from service.advice.task_warnings import warn_of_gaps
 from service.models.task_states.task_state import RecentAttempt, TaskState, why_stale
 from store.error_cells import Cell, record_cells
 from store.events.batches import Event, EventBatch
-from store.events.imports import add_import
+from store.events.imports import add_import, retract_events
 from store.events.writes import append_batch, append_events
 from store.releases import Release
 from store.tasks.catalog import Schema, define_task
@@ -336,6 +336,11 @@ async def test_an_error_far_above_its_limit_leads_to_the_labels_before_a_retrain
     ratio = f'morrow_closing_error_ratio{{task="{schema.task.name}"}}'
     assert (await read_metrics(client, schema.task.name))[ratio] == pytest.approx(16.8)
     assert "8 times the 0.05 of version 6" in page
+    with engine.begin() as connection:
+        retract_events(connection, schema, begun.import_id, actor="who", reason="wrong", now=datetime.now(UTC))
+    status = await status_when(client, schema, lambda found: "Check the newest" not in found["next_step"]["text"])
+    assert status["next_step"]["text"].startswith("Import the right rows: an import was retracted after its errors")
+    assert status["next_step"]["command"].startswith(f"morrow events import {schema.task.name} FILE")
 
 
 async def test_the_page_shows_state_closing_and_realised_errors(
