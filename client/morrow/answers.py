@@ -38,9 +38,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     A classification has `probabilities` and, if `coverage` was asked for, `prediction_set`, the likeliest class first.
     A regression has `mean`, `scale` and `interval` (low, high). `expected_error` is the mean error at this age, in the
     unit that `error_name` says; it is None up to the newest row of the fit, and where only an override allows the
-    moment. `unseen` names the category features whose value the version's fit has hardly seen. `weights` has the weight of each
-    expert whose answers are averaged; it is empty if the network answers alone. `rate` and `flips_at` come with
-    `rate=True`. `id` names the answer in the log of predictions; it is empty if an older API sends none.
+    moment. `unseen` names the category features whose value the version's fit has hardly seen. `weights` has the weight
+    of each expert whose answers are averaged; it is empty if the network answers alone. `rate` and `flips_at` come
+    with `rate=True`. `id` names the answer in the log of predictions; it is empty if an older API sends none.
     """
 
     task: str

@@ -36,7 +36,8 @@ class FormerPromise:
 class LabelDoubts:
     """What was found for one task: the import that brought rows of the closing window, and the version before.
 
-    `is_retracted` if an import was taken back after the horizon had been closed. `aside` are the windows that the release of the version that answers left out, since their errors were odd.
+    `is_retracted` if an import was taken back after the horizon had been closed. `aside` are the windows that the
+    release of the version that answers left out, since their errors were odd.
     """
 
     import_id: int | None = None

@@ -72,7 +72,9 @@ def list_ages(
                 limit=promise.limit if promise else verdict.limit if verdict else None,
                 naive=verdict.naive if verdict else naive,
                 num_windows=promise.num_windows if promise else verdict.num_windows if verdict else count,
-                is_valid=_is_answered(forecaster, age, promise) if forecaster else verdict is not None and not verdict.reason,
+                is_valid=_is_answered(forecaster, age, promise)
+                if forecaster
+                else verdict is not None and not verdict.reason,
                 reason=verdict.reason if verdict else None,
                 realised=found.error if found else None,
                 num_rows=found.num_rows if found else 0,
