@@ -336,7 +336,9 @@ async def test_an_error_far_above_its_limit_leads_to_the_labels_before_a_retrain
     ratio = f'morrow_closing_error_ratio{{task="{schema.task.name}"}}'
     assert (await read_metrics(client, schema.task.name))[ratio] == pytest.approx(16.8)
     assert "8 times the 0.05 of version 6" in page
+    right = Event("right", CUTOFF - WEEK, CUTOFF - WEEK, (1.0, 2.0), ("UA",), "late")
     with engine.begin() as connection:
+        append_events(connection, schema, [right], NOW)
         retract_events(connection, schema, begun.import_id, actor="who", reason="wrong", now=datetime.now(UTC))
     status = await status_when(client, schema, lambda found: "Check the newest" not in found["next_step"]["text"])
     assert status["next_step"]["text"].startswith("Import the right rows: an import was retracted after its errors")

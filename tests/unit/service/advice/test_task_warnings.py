@@ -154,7 +154,8 @@ def test_moments_between_the_newest_row_and_the_cutoff_are_said_to_have_no_expec
 ) -> None:
     day = 86_400_000_000
     cutoff = parse_moment("2026-09-24T00:00:00Z")
-    served = cast("Forecaster", SimpleNamespace(version="1", manifest=SimpleNamespace(cutoff=cutoff, window=7 * day)))
+    manifest = SimpleNamespace(cutoff=cutoff, window=7 * day, newest=None)  # as an older Morrow wrote it
+    served = cast("Forecaster", SimpleNamespace(version="1", manifest=manifest))
     state = replace(TaskState.unknown(None, datetime(2026, 9, 25, tzinfo=UTC)), newest=cutoff - days_before * day)
     warned = warn_of_unseen_end(served, state)
     assert bool(warned) is is_warned
