@@ -9,6 +9,7 @@
     ├── Conflict                    the request contradicts what is stored
     │   ├── TaskPaused              a task that is not retrained for now
     │   ├── TaskArchived            a task that takes no events and no questions
+    │   ├── CutoffReleased          a cutoff that a release has trained already     (store)
     │   └── TaskLeaving             a name whose former task is still being deleted or renamed
     ├── NotReady                    nothing can answer yet; a later try may succeed
     │   ├── NoModel

@@ -17,6 +17,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from service.admin.cycles import cycles_router
 from service.admin.erasures import erasures_router
+from service.admin.events import events_router
 from service.admin.health import health_router
 from service.admin.imports import imports_router
 from service.admin.predictions import predictions_router
@@ -175,6 +176,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
         cycles_router(store, settings),
         releases_router(store, registry, settings),
         erasures_router(store, settings),
+        events_router(store),
         imports_router(store, settings),
         task_changes_router(store, registry, settings),
         predictions_router(store),

@@ -1,6 +1,8 @@
 """The errors of the store."""
 
-from contracts.errors import MorrowError, Unavailable
+from datetime import datetime
+
+from contracts.errors import Conflict, MorrowError, Unavailable
 from contracts.failure import Failure
 
 
@@ -59,3 +61,18 @@ class ObjectLost(MorrowError):
 
 class SealedRowsUnreadable(Unavailable):
     """A file of sealed events cannot be read: the sentence names the file, the reason and the remedy."""
+
+
+class CutoffReleased(Conflict):
+    """A cutoff that a release has trained already, begun at `began`, was asked for without the wish to train it again.
+
+    `newer` are sentences about rows that came since.
+    """
+
+    def __init__(self, version: str, began: datetime, newer: str = "") -> None:
+        self.version = version
+        self.began = began
+        super().__init__(
+            f"{newer}This cutoff has been released already, as version {version}. To train it once more, run "
+            'morrow cycle with --again, or send "again": true.'
+        )

@@ -1,4 +1,4 @@
-"""`morrow events`: import labelled events, retract an import, show or correct one event, erase some."""
+"""`morrow events`: import labelled events, retract an import, list, show or correct events, erase some."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ from contracts.shown import say_count
 SOME_REFUSED = 3
 
 app = typer.Typer(
-    no_args_is_help=True, help="Import labelled events, retract an import, show, correct or erase events."
+    no_args_is_help=True, help="Import labelled events, retract an import, list, show, correct or erase events."
 )
 
 
@@ -134,6 +134,33 @@ def show_event(task: str, event_id: str, *, as_json: AsJson = False, url: Url = 
     with open_api(url) as api:
         answer = ask(api, "GET", f"/events/{quote(event_id, safe='')}", params={"task": task})
     print_json(answer if as_json else answer["event"])
+
+
+@app.command("list")
+def list_events(
+    task: str,
+    *,
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="MOMENT", help="Only events of this moment or later (RFC 3339).")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="MOMENT", help="Only events before this moment.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Most events that are listed.")] = 20,
+    after: Annotated[
+        str | None, typer.Option(metavar="EVENT_ID", help="List what comes after this event, as the last line says.")
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """List stored events with their ids, the newest first, such as rows that were imported without an id."""
+    from cli.reports.events import print_events
+
+    given = {"from": since, "until": until, "limit": limit, "after": after}
+    with open_api(url) as api:
+        found = ask(api, "GET", f"/tasks/{task}/events", params={k: v for k, v in given.items() if v is not None})
+    if as_json:
+        print_json(found)
+        return
+    print_events(task, found, options={"--from": since, "--until": until, "--limit": str(limit)})
 
 
 @app.command("correct")

@@ -13,7 +13,7 @@ from cli.doctor.database import examine_store
 from cli.doctor.finding import Finding, Level, ok, warn
 from cli.doctor.kept_fits import examine_kept_fits
 from cli.doctor.machine import examine_machine
-from cli.doctor.registry import examine_registry
+from cli.doctor.registry import examine_first_start, examine_registry
 from cli.doctor.replica import examine_replica
 from cli.errors import Unreachable
 from cli.local.stack_file import read_stack_file
@@ -45,6 +45,8 @@ def examine(url: str | None) -> Iterator[Finding]:
     yield from examine_store(service, tasks.append)
     yield from examine_replica(trainer)
     yield from examine_kept_fits(trainer)
+    if service.mlflow_url is None:
+        yield from examine_first_start(service.home.expanduser())
     yield from examine_registry(service.mlflow_url or (stack.mlflow if stack else None), tasks)
     yield examine_api(url or (stack.api if stack else f"http://127.0.0.1:{service.port}"))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 
 from cli.doctor.finding import Finding, fail, judge_skew, ok, warn
+from cli.local.mlflow_server import is_unfinished
 from contracts.errors import ArtefactRefused, Unavailable
 from contracts.manifest import read_manifest
 from contracts.registry_answers import PROBE, explain_status
@@ -48,6 +49,14 @@ def examine_registry(mlflow_url: str | None, tasks: Sequence[str]) -> Iterator[F
             yield judge_skew("MLflow's clock", parsedate_to_datetime(answer.headers["date"]) - answered_at)
         for task in tasks:
             yield _examine_champion(client, task)
+
+
+def examine_first_start(home: Path) -> Iterator[Finding]:
+    """Whether the MLflow of `morrow up` has a database that its first start left half built."""
+    folder = home / "mlflow"
+    if is_unfinished(folder):
+        words = f"{folder / 'mlflow.db'} is empty: the first start of MLflow is under way, or was cut short"
+        yield warn("MLflow", words, "if `morrow up` does not run, start it: it builds this database again")
 
 
 def judge_version(place: str, found: str, wanted: str | None) -> Finding:

@@ -20,6 +20,7 @@ from contracts.runtime.python_process import find_start_folder
 
 MAX_SHOWN = 300
 _KILLED = "it was killed, perhaps for lack of memory, of which the system's log tells"
+_TAKEN = "address already in use"
 GRACE_SECONDS = 20  # the trainer gives its own child ten of them
 
 # The pipe comes in as 0, a descriptor to inherit as 1, the log as 2. The child inherits the second one as 4, and the
@@ -99,19 +100,29 @@ def start_guarded(
 
 @dataclass(frozen=True)
 class Child:
-    """A running part of the stack. `watchdog` is our end of its pipe, which the system closes if we are killed."""
+    """A running part of the stack. `watchdog` is our end of its pipe, which the system closes if we are killed.
+
+    Its own lines begin in the log at the byte `log_begin`.
+    """
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
     watchdog: int
+    log_begin: int = 0
 
     def check(self) -> None:
-        """Raises ChildDied, with the last line of its log, if the child has ended by itself.
+        """Raises ChildDied, with the decisive line of its log, if the child has ended by itself.
 
-        A killed child had no time to log why: its last line is of something else.
+        That is the last line, or one that says that its port is taken: servers log their shutdown after that. A killed
+        child had no time to log why: its last line is of something else.
         """
         if (status := self.process.poll()) is not None:
+            if status != -signal.SIGKILL and (taken := find_taken_port(self.log, self.log_begin)) is not None:
+                raise ChildDied(
+                    f"{self.name} ended with status {status}: {taken}\nAnother program took the port a moment before: "
+                    f"run the command again, or choose another port, such as MORROW_PORT=8001.\nIts log is {self.log}"
+                )
             last = _KILLED if status == -signal.SIGKILL else last_line(self.log)
             raise ChildDied(f"{self.name} ended with status {status}{last and f': {last}'}\nIts log is {self.log}")
 
@@ -135,8 +146,17 @@ def start_child(name: str, command: Sequence[str], environment: Mapping[str, str
     """Start a command in a group of its own, appending what it prints to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
+        begin = output.tell()
         process, watchdog = start_guarded(command, environment=environment, log=output)
-    return Child(name, process, log, watchdog)
+    return Child(name, process, log, watchdog, begin)
+
+
+def find_taken_port(log: Path, begin: int) -> str | None:
+    """The last line from this byte of a log on that says that a port is taken, in short; None if none does."""
+    with log.open("rb") as lines:
+        lines.seek(begin)
+        found = [line for line in lines.read().decode(errors="replace").splitlines() if _TAKEN in line.lower()]
+    return found[-1].strip()[:MAX_SHOWN] if found else None
 
 
 def last_line(log: Path) -> str:

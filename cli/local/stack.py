@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cli.errors import StackError
-from cli.local.mlflow_server import server_command, server_environment
+from cli.local.mlflow_server import remove_unfinished, server_command, server_environment
 from cli.local.postgres import EmbeddedPostgres
 from cli.local.processes import Child, start_child
 from cli.local.signals import ignored_signals
@@ -129,6 +129,8 @@ class EmbeddedStack:
     def _start_mlflow(self) -> str:
         folder = self._settings.home / "mlflow"
         folder.mkdir(exist_ok=True)
+        if remove_unfinished(folder):
+            self._console.print("MLflow's first start was cut short: its empty database is built again.")
         port = kept_port(folder / "port", self._port)
         self._add(
             "MLflow", server_command(folder, HOST, port), server_environment() | temporary_folder(self._settings.home)

@@ -26,6 +26,8 @@ from service.web.parameters import TaskInPath, takes_only
 from store.cycles.ledger import Cycle, find_released_cutoff, list_readable_cycles, list_requested_since
 from store.cycles.requests import let_follow, request_cycle
 from store.database import cycles, is_readable, tasks
+from store.errors import CutoffReleased
+from store.events.arrivals import count_newcomers
 from store.events.reading.counts import find_newest
 from store.readable_rows import ReadRows
 from store.tasks.catalog import Schema, find_task, is_revised_since
@@ -106,7 +108,11 @@ def _request(
     if asked.as_of is None and cutoff < newest:
         windows = count_windows((newest - cutoff) // task.clock.window)
         note = f"the newest {windows} hold no event, so the cutoff is the end of the newest window with events"
-    cycle = request_cycle(connection, schema.task_id, cutoff, now, recipe=task.recipe, again=asked.again)
+    try:
+        cycle = request_cycle(connection, schema.task_id, cutoff, now, recipe=task.recipe, again=asked.again)
+    except CutoffReleased as error:
+        newer = _say_newcomers(connection, schema, cutoff, error.began, max(cutoff, newest))
+        raise CutoffReleased(error.version, error.began, newer) from error
     if _trains_earlier(connection, schema, cycle):
         # Of one that has just ended, the second request makes a new attempt.
         cycle = let_follow(connection, cycle) or request_cycle(
@@ -116,6 +122,24 @@ def _request(
         _check_quota(connection, schema, now, most)
     notes = [one for one in (note, *_note_wait(connection, schema, cycle, again=asked.again)) if one]
     return cycle, "; ".join(notes) or None
+
+
+def _say_newcomers(connection: Connection, schema: Schema, cutoff: int, began: datetime, newest: int) -> str:
+    """Which rows that came since a release began lie after its cutoff, and from when on a cycle trains them.
+
+    `newest` is the newest boundary that has been reached.
+    """
+    found = count_newcomers(connection, schema.task_id, cutoff, began)
+    if not found.num_after:
+        return ""
+    first = format_moment(newest + schema.task.clock.window)
+    are = "is" if found.num_after == 1 else "are"
+    told = (
+        f"{found.num_after:,} of the {say_count(found.total, 'new row')} {are} dated after the cutoff "
+        f"{format_moment(cutoff)}, and can be trained from {first} on. "
+    )
+    others = "new row" if found.num_before == 1 else f"{found.num_before:,}"
+    return told + (f"--again takes in only the other {others}. " if found.num_before else "--again takes in none. ")
 
 
 def _check_quota(connection: Connection, schema: Schema, now: datetime, most: int) -> None:

@@ -15,15 +15,16 @@ from contracts.clock import format_moment, to_micros
 from service.admin import answers, event_answers
 from service.admin.given_options import json_import_options
 from service.admin.sealed_files import rewrite_files
+from service.advice.future_events import CLOCKS_APART, warn_of_future, warn_of_import
 from service.advice.last_import import read_options
 from service.advice.row_warnings import RowWarnings, read_row_warnings
-from service.advice.task_warnings import warn_of_import
 from service.database import Store
 from service.settings import ServiceSettings
 from service.web.auth import actor_of
 from service.web.bodies import read_body
 from service.web.fields import Rule, json_actor, json_reason, read_fields
 from service.web.parameters import ID_PATTERN, TaskInPath, read_id, takes_only
+from store.events.far_rows import find_future
 from store.events.imports import (
     Import,
     ImportedEvents,
@@ -34,9 +35,8 @@ from store.events.imports import (
     read_import,
     retract_events,
 )
-from store.events.reading.counts import find_newest
 from store.events.sealed.rewriting import list_stale
-from store.tasks.catalog import find_live_task, find_task
+from store.tasks.catalog import Schema, find_live_task, find_task
 
 ImportInPath = Annotated[
     str, Path(alias="import", description="id of the import", json_schema_extra={"pattern": f"^{ID_PATTERN}$"})
@@ -122,9 +122,9 @@ def imports_router(store: Store, settings: ServiceSettings) -> APIRouter:
             schema, now = find_task(connection, name), datetime.now(UTC)
             found = find_import(connection, schema.task_id, import_id)
             left = read_import(connection, schema.task_id, import_id)
-            newest = find_newest(connection, schema.task_id) if left.num_events else None
-            ahead = warn_of_import(schema.task.name, import_id, newest, now)
-            return _describe_content(found, left, read_row_warnings(connection, schema, now), ahead)
+            rows = read_row_warnings(connection, schema, now)
+            ahead = _warn_of_future(connection, schema, found, rows, now)
+            return _describe_content(found, left, rows, ahead)
 
         return answers.respond(await store.run(read))
 
@@ -183,6 +183,16 @@ def _fields(found: Import) -> dict[str, Any]:
 
 def _describe_counted(found: Import, num_events: int, num_corrected: int) -> event_answers.ListedImport:
     return event_answers.ListedImport(**_fields(found), num_events=num_events, num_corrected=num_corrected)
+
+
+def _warn_of_future(
+    connection: Connection, schema: Schema, found: Import, rows: RowWarnings, now: datetime
+) -> list[str]:
+    """Warn of events of the future: how to undo the import if it brought them, else how to correct them."""
+    own = find_future(connection, schema.task_id, now + CLOCKS_APART, found.import_id)
+    if own is not None:
+        return [warn_of_import(schema.task.name, found.import_id, own, now)]
+    return [] if rows.future is None else [warn_of_future(schema.task.name, rows.future.newest, rows.future)]
 
 
 def _describe_content(

@@ -41,6 +41,7 @@ def advise(found: Situation, rows: RowWarnings) -> Advice:
         now=found.now,
         cycle_limit=found.cycle_limit,
         lifecycle=found.lifecycle,
+        future=rows.future,
     )
     if skill is not None and find_far_error(found.task_state) is not None:
         skill = msgspec.structs.replace(skill, advice=())

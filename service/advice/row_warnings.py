@@ -10,9 +10,10 @@ from sqlalchemy import Connection
 from contracts.clock import format_moment
 from contracts.missing import INFINITE, PLACEHOLDERS
 from contracts.task import Target, Task
+from service.advice.future_events import MAX_NAMED, name_some, say_repair
 from service.validation.names import printable
 from store.errors import SealedRowsUnreadable
-from store.events.far_rows import FarRows, find_far_rows
+from store.events.far_rows import FarRows, FutureEvents, find_far_rows, find_future
 from store.events.sample import Sample, read_sample
 from store.events.sealed.manifest import read_totals
 from store.tasks.catalog import Schema
@@ -22,16 +23,18 @@ MIN_ROWS = 100
 # A number with no more whole values than these is likely a code or a boolean.
 MAX_CODES = 12
 MAX_SHOWN = 6
-# Labels and ids that a warning names.
-MAX_NAMED = 3
 
 
 @dataclass(frozen=True)
 class RowWarnings:
-    """Warnings about stored rows: likely mistakes of the task or its producers, and rows far from all others."""
+    """Warnings about stored rows: likely mistakes of the task or its producers, and rows far from all others.
+
+    `future` are the events that are dated more than a window ahead.
+    """
 
     mistakes: Sequence[str] = ()
     far: Sequence[str] = ()
+    future: FutureEvents | None = None
 
 
 def read_row_warnings(connection: Connection, schema: Schema, now: datetime) -> RowWarnings:
@@ -42,7 +45,9 @@ def read_row_warnings(connection: Connection, schema: Schema, now: datetime) -> 
         far = find_far_rows(connection, schema, sample.labels, now)
     except SealedRowsUnreadable as error:
         return RowWarnings(troubles or [str(error)])
-    return RowWarnings([*troubles, *warn_of_rows(schema.task, sample)], warn_of_far_rows(schema.task, far))
+    future = find_future(connection, schema.task_id, now + schema.task.window)
+    mistakes = [*troubles, *warn_of_rows(schema.task, sample)]
+    return RowWarnings(mistakes, warn_of_far_rows(schema.task, far), future)
 
 
 def warn_of_rows(task: Task, sample: Sample) -> list[str]:
@@ -68,13 +73,18 @@ def warn_of_far_rows(task: Task, far: FarRows) -> list[str]:
     for events, side, end in ((far.before, "before", "begin"), (far.after, "after", "end")):
         if events is not None:
             count = "1 event is" if events.count == 1 else f"{events.count:,} events are"
-            ids = _name_some(events.ids, events.count)
+            ids = name_some(events.ids, events.count)
+            bound = f"--{'until' if side == 'before' else 'from'} {format_moment(events.others)}"
+            repair = say_repair(task.name, events.ids, bound)
             warnings.append(
                 f"{count} dated far {side} the others, the outermost at {format_moment(events.outermost)} ({ids}): no "
                 f"fit reads them, and the others {end} at {format_moment(events.others)}; {repair}"
             )
     for group in far.apart:
-        ids = _name_some(group.ids, len(group.ids))
+        ids = name_some(group.ids, len(group.ids))
+        repair = say_repair(
+            task.name, group.ids, f"--from {format_moment(group.begin)} --until {format_moment(group.end)}"
+        )
         side, end = ("before", "begin") if group.is_older else ("after", "end")
         warnings.append(
             f"{'' if group.is_counted else 'at least '}{group.count:,} events ({ids}) are dated from "
@@ -91,10 +101,6 @@ def warn_of_far_rows(task: Task, far: FarRows) -> list[str]:
             f"them as the nearest end of that range. If they stand for missing labels, {repair}"
         )
     return warnings
-
-
-def _name_some(ids: Sequence[str], count: int) -> str:
-    return ", ".join(map(printable, ids[:MAX_NAMED])) + (", …" if count > MAX_NAMED else "")
 
 
 def warn_of_classes(task: Task, labels: Collection[str] = ()) -> list[str]:
@@ -122,7 +128,7 @@ def _warn_of_misfits(task: Task, sample: Sample) -> list[str]:
     count = len(sample.misfits)
     have = "1 event has" if count == 1 else f"{count:,} events have"
     return [
-        f"{have} more or fewer values than {task.name} has features: {_name_some(sample.misfits, count)}. Written past "
+        f"{have} more or fewer values than {task.name} has features: {name_some(sample.misfits, count)}. Written past "
         "the API, a value that is not there counts as missing, and one too many for nothing; correct them with "
         f"morrow events correct {task.name}, or erase them with morrow events erase {task.name}"
     ]

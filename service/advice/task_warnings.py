@@ -13,9 +13,11 @@ from contracts.quality.remedies import say_aside
 from contracts.quality.skill import Skill
 from contracts.shown import say_count
 from contracts.task import Task, Training, is_numeric
+from service.advice.future_events import warn_of_future
 from service.models.forecaster import Forecaster
 from service.models.task_states.task_state import RealisedError, TaskState, say_withdrawn
 from service.web.html import four_figures
+from store.events.far_rows import FutureEvents
 from store.tasks.catalog import Schema
 from store.tasks.changes import Lifecycle
 
@@ -29,8 +31,6 @@ STILL_FALLING, _MORE_STEPS = 0.05, 4
 CONTRADICTED, FEWEST_FOLLOWED = 1.05, 3
 # Rows that end by this share of a window before the cutoff are warned of. A week of work ends with a free weekend.
 UNSEEN_SHARE = 0.4
-# Clocks of producers may be ahead by as much.
-_CLOCKS_APART = timedelta(minutes=15)
 # The methods whose training begins with a phase on all rows.
 PRETRAINED = frozenset({"gi", "baseline", "base_time", "grad_reg", "time_perturb"})
 
@@ -51,10 +51,11 @@ def warn(
     now: datetime,
     cycle_limit: timedelta,
     lifecycle: Lifecycle = "active",
+    future: FutureEvents | None = None,
 ) -> list[str]:
     """Every warning about a task and the version that answers for it, as far as they are known.
 
-    A paused or archived task leaves gaps on purpose.
+    A paused or archived task leaves gaps on purpose. `future` are its events dated more than a window ahead.
     """
     manifest = None if forecaster is None else forecaster.manifest
     warnings = []
@@ -69,7 +70,7 @@ def warn(
         warnings += warn_of_version(forecaster, task_state)
         warnings += warn_of_withdrawn(forecaster, task_state)
     if task is not None and task_state is not None:
-        warnings += warn_of_events(task, task_state, now)
+        warnings += warn_of_events(task, task_state, now, future)
     return warnings
 
 
@@ -232,25 +233,11 @@ def warn_of_promise(
     ]
 
 
-def warn_of_events(task: Task, task_state: TaskState, now: datetime) -> list[str]:
+def warn_of_events(task: Task, task_state: TaskState, now: datetime, future: FutureEvents | None = None) -> list[str]:
     """Warn if an event is dated more than a window ahead: its sender may have meant another year."""
     if task_state.newest is None or task_state.newest <= to_micros(now + task.window):
         return []
-    return [
-        f"the newest event is dated {format_moment(task_state.newest)}, in the future: no fit reads it until then; if "
-        "that is a mistake, correct it with morrow events correct, or erase it with morrow events erase"
-    ]
-
-
-def warn_of_import(task_name: str, import_id: int, newest: int | None, now: datetime) -> list[str]:
-    """Warn, after an import, of events of the future: their dates or their time zone are read wrongly."""
-    if newest is None or newest <= to_micros(now + _CLOCKS_APART):
-        return []
-    return [
-        f"the newest event is dated {format_moment(newest)}, in the future: if this import read day and month in the "
-        f"wrong order, or in another time zone, undo it with morrow events retract {task_name} --import {import_id}, "
-        "and import the file with --dayfirst, --monthfirst, --at-format or --timezone"
-    ]
+    return [warn_of_future(task.name, task_state.newest, future)]
 
 
 def warn_of_fit(training: Training, num_rows: int, batch_size: int) -> list[str]:

@@ -41,6 +41,11 @@ class EventFound(msgspec.Struct, frozen=True, kw_only=True):
 
 def answer_event(found: StoredEvent) -> EncodedAnswer:
     """The answer, whose ETag is the number of the revision."""
+    return EncodedAnswer(msgspec.json.encode(describe_event(found)), etag=etag_of(found.revision))
+
+
+def describe_event(found: StoredEvent) -> EventFound:
+    """An event as it is shown, alone or in a list."""
     content = EventContent(
         event_id=found.event_id,
         at=format_moment(to_micros(found.at)),
@@ -48,10 +53,9 @@ def answer_event(found: StoredEvent) -> EncodedAnswer:
         features=found.features,
         label=UNSET if found.label is None else found.label,
     )
-    answer = EventFound(
+    return EventFound(
         event=content,
         revision=found.revision,
         received_at=format_moment(to_micros(found.received_at)),
         import_id=found.import_id,
     )
-    return EncodedAnswer(msgspec.json.encode(answer), etag=etag_of(found.revision))

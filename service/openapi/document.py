@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from service.admin import answers, event_answers
+from service.admin.events import ListedEvents
 from service.admin.predictions import LoggedAnswer
 from service.ingest.endpoint import CorrectionResult, IngestResult
 from service.ingest.stored_event import EventFound
@@ -97,6 +98,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", "/tasks/{task}/erasures"): Operation(
         "eraseEvents", {200: event_answers.ErasureResult}, _json(ref("ErasureRequest"))
     ),
+    ("get", "/tasks/{task}/events"): Operation("listEvents", {200: ListedEvents}),
     ("get", "/tasks/{task}/imports"): Operation("listImports", {200: event_answers.Imports}),
     ("post", "/tasks/{task}/imports"): Operation(
         "beginImport", {201: event_answers.Import}, _json(ref("ImportRequest"))

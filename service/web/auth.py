@@ -31,6 +31,7 @@ HEALTH = frozenset({"/livez", "/readyz"})
 _PROTOCOLS_HEALTH = frozenset({"/v2/health/live", "/v2/health/ready", "/ping"})
 PUBLIC = {"docs": frozenset({"/docs", "/openapi.json"}), "metrics": frozenset({"/metrics"})}
 _STATIC = "/static/"
+_EVENTS = re.compile(r"/tasks/[^/]+/events")
 # The ends of paths of other protocols that ask for predictions (`service.protocols`).
 _ASKING = ("/invocations", "/infer")
 _IMPORTS = re.compile(r"/tasks/[^/]+/imports(/[^/]+/retract)?")
@@ -129,7 +130,7 @@ def needed_scope(method: str, path: str) -> KeyScope | None:
     is_asking = method == "POST" and path.endswith(_ASKING)
     if path == "/predict" or path.startswith("/predictions/") or is_asking:
         return "predict"
-    if path == "/events" or path.startswith("/events/"):
+    if path == "/events" or path.startswith("/events/") or _EVENTS.fullmatch(path):
         return "ingest"
     if method in ("GET", "HEAD", "OPTIONS"):
         return None

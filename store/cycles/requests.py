@@ -16,6 +16,7 @@ from contracts.failure import OVERTAKEN
 from contracts.verdict import Decision, Verdict, encode
 from store.cycles.ledger import COLUMNS, Cycle, as_cycle
 from store.database import cycles, tasks
+from store.errors import CutoffReleased
 from store.tasks.catalog import lock_task
 
 # The rules that an override may break; every other rule is a gate.
@@ -56,10 +57,7 @@ def request_cycle(
     if released is not None and not (again or _is_other_recipe(released, recipe)):
         is_retry = last is not released and last is not None and (override is not None or last.state == "failed")
         if not is_retry:
-            raise Conflict(
-                f"This cutoff has been released already, as version {released.version}. To train it once more, run "
-                'morrow cycle with --again, or send "again": true.'
-            )
+            raise CutoffReleased(released.version or "", released.started_at or released.requested_at)
     if override is None and last is not None and last.state == "failed":
         actor, reason = last.override_actor, last.override_reason
     else:

@@ -1,6 +1,7 @@
 """Which tasks have events that no cycle knows: one statement for any number of tasks, each a few probes of an index."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, text
@@ -9,6 +10,30 @@ from contracts.clock import from_micros, to_micros
 from store.database import FIRST_MOMENT
 
 _FIRST = to_micros(FIRST_MOMENT)
+# The most events on either side of a cutoff that are looked at.
+_MAX_COUNTED = 20_000
+
+
+@dataclass(frozen=True)
+class Newcomers:
+    """How many events that were received after a moment are dated before a cutoff, and how many later."""
+
+    num_before: int
+    num_after: int
+
+    @property
+    def total(self) -> int:
+        return self.num_before + self.num_after
+
+
+def count_newcomers(connection: Connection, task_id: int, cutoff: int, received_after: datetime) -> Newcomers:
+    """How many events next to a cutoff (microseconds) were received after a moment.
+
+    It looks at the 20,000 events next to the cutoff on either side: no index knows when events came.
+    """
+    given = {"task_id": task_id, "cutoff": from_micros(cutoff), "after": received_after, "most": _MAX_COUNTED}
+    row = connection.execute(_NEWCOMERS, given).one()
+    return Newcomers(row.num_before, row.num_after)
 
 
 def find_newest_before(connection: Connection, before: Mapping[int, int]) -> dict[int, int]:
@@ -53,4 +78,16 @@ _LAST_RECEIVED = text("""
     )
     FROM unnest(CAST(:task_ids AS int[]), CAST(:starts AS timestamptz[]), CAST(:ends AS timestamptz[]))
         AS given(task_id, start, until)
+""")
+
+_NEWCOMERS = text("""
+    SELECT
+        (SELECT count(*) FROM (
+            SELECT received_at FROM events WHERE task_id = :task_id AND superseded_at IS NULL AND at < :cutoff
+            ORDER BY at DESC LIMIT :most
+         ) AS before WHERE received_at > :after) AS num_before,
+        (SELECT count(*) FROM (
+            SELECT received_at FROM events WHERE task_id = :task_id AND superseded_at IS NULL AND at >= :cutoff
+            ORDER BY at LIMIT :most
+         ) AS later WHERE received_at > :after) AS num_after
 """)

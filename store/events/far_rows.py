@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Column, ColumnElement, Connection, Select, func, select, text
+from sqlalchemy import Column, ColumnElement, Connection, Select, func, select, text, true
 
 from contracts.clock import MICROSECOND, from_micros, to_micros
 from contracts.quality.far_values import (
@@ -25,7 +25,7 @@ from contracts.quality.far_values import (
     part_by_gaps,
     search_gaps,
 )
-from store.database import FIRST_MOMENT, events, sealed_windows
+from store.database import FIRST_MOMENT, events, is_readable, sealed_windows
 from store.events.sealed.newest_rows import Outermost, read_outermost
 from store.tasks.catalog import Schema
 
@@ -36,6 +36,8 @@ _MAX_COUNTED = 20_000
 # The number of parts of a time whose longest gap is looked for, and the most ids of a group that are read.
 _NUM_PARTS = 8
 _MAX_IDS = 3
+# The most events of the future that are counted.
+_MAX_FUTURE = 1_000
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,42 @@ class FarRows:
     after: FarEvents | None = None
     labels: FarLabels | None = None
     apart: tuple[GroupApart, ...] = ()
+
+
+@dataclass(frozen=True)
+class FutureEvents:
+    """Events dated after a moment: at least `count`, the ids of the newest, and the newest moment; in microseconds.
+
+    `since` is the moment of the oldest of those that were counted.
+    """
+
+    count: int
+    ids: tuple[str, ...]
+    newest: int
+    since: int
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether there are no more than `count`."""
+        return self.count < _MAX_FUTURE
+
+
+def find_future(
+    connection: Connection, task_id: int, after: datetime, import_id: int | None = None
+) -> FutureEvents | None:
+    """The events dated after a moment, of an import as they came if one is given; None if there is none."""
+    rows = connection.execute(
+        select(events.c.at, events.c.event_id)
+        .where(events.c.task_id == task_id, events.c.superseded_at.is_(None))
+        .where(events.c.at > after, is_readable(events.c.at))
+        .where(true() if import_id is None else events.c.import_id == import_id)
+        .order_by(events.c.at.desc())
+        .limit(_MAX_FUTURE)
+    ).all()
+    if not rows:
+        return None
+    ids = tuple(event_id for _, event_id in rows[: _MAX_IDS + 1])
+    return FutureEvents(len(rows), ids, to_micros(rows[0].at), to_micros(rows[-1].at))
 
 
 def find_far_rows(connection: Connection, schema: Schema, labels: Sequence[str], now: datetime) -> FarRows:

@@ -1,4 +1,5 @@
-"""One stored event, with the names of its own form: its present revision, or what is there of it without a label."""
+"""Stored events, one or a page of them, with the names of their forms: the present revision, or what is there of one
+without a label."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,10 +8,12 @@ from typing import Any
 
 from sqlalchemy import Connection, select, text
 
+from contracts.clock import from_micros
 from contracts.errors import NotFound
 from contracts.task import is_numeric
 from store.database import schemas
 from store.events.lookups import has_given_id
+from store.events.sealed.newest_rows import read_page
 from store.events.sealed.parquet_rows import StoredRow
 from store.events.sealed.returning import find_row
 
@@ -49,11 +52,38 @@ def find_event(connection: Connection, task_id: int, event_id: str) -> StoredEve
         raise NotFound(f"There is no event with the id {event_id!r}.")
     if row.revision is None:
         raise NotFound("This event is erased: only its id is stored.")
+    return _read_row(row)
+
+
+def list_events(
+    connection: Connection, task_id: int, *, first: int, last: int, after: str | None = None, limit: int
+) -> list[StoredEvent]:
+    """At most `limit` labelled events dated from `first` to `last` (microseconds), in their present revisions.
+
+    The newest comes first, and of one moment the greatest id. They come after the event of the id `after`, if it is
+    given. Raises NotFound if it is not stored.
+    """
+    given = {"task_id": task_id, "first": from_micros(first), "last": from_micros(last), "limit": limit}
+    before = None if after is None else (find_event(connection, task_id, after).at, after)
+    if before is None:
+        rows: list[Any] = [*connection.execute(_LIST, given)]
+    else:
+        rows = [*connection.execute(_LIST_AFTER, {**given, "before_at": before[0], "before_id": before[1]})]
+    sealed = read_page(connection, task_id, first, last, before=before, count=limit)
+    if sealed:
+        found = select(schemas.c.id, schemas.c.spec).where(schemas.c.id.in_({row.schema_id for row in sealed}))
+        specs = {row.id: row.spec for row in connection.execute(found)}
+        rows += [_Sealed(**vars(row), spec=specs[row.schema_id]) for row in sealed]
+        rows.sort(key=lambda row: (row.at, row.event_id), reverse=True)
+    return [*map(_read_row, rows[:limit])]
+
+
+def _read_row(row: Any) -> StoredEvent:
     features = row.spec["features"]
     numbers, categories = iter(row.numbers), iter(row.categories)
     is_regression = row.spec["target"]["kind"] == "regression"
     return StoredEvent(
-        event_id,
+        row.event_id,
         row.revision,
         row.at,
         row.known_at,
@@ -102,7 +132,7 @@ def _number(kind: str, stored: float) -> Any:
 
 
 _FIND = text(f"""
-    SELECT current.revision, current.at, current.known_at, current.received_at, current.label,
+    SELECT first.event_id, current.revision, current.at, current.known_at, current.received_at, current.label,
            current.numbers, current.categories, schemas.spec, first.import_id
     FROM events AS first
     LEFT JOIN (events AS current JOIN schemas ON schemas.id = current.schema_id)
@@ -111,8 +141,28 @@ _FIND = text(f"""
 """)  # noqa: S608 our own fragment
 
 _FIND_UNLABELLED = text(f"""
-    SELECT -kept.num_corrections AS revision, kept.at, kept.known_at, kept.received_at, kept.label, kept.numbers,
-           kept.categories, schemas.spec, kept.import_id
+    SELECT kept.event_id, -kept.num_corrections AS revision, kept.at, kept.known_at, kept.received_at, kept.label,
+           kept.numbers, kept.categories, schemas.spec, kept.import_id
     FROM incomplete_events AS kept JOIN schemas ON schemas.id = kept.schema_id
     WHERE {has_given_id("kept")} AND kept.label IS NULL
 """)  # noqa: S608 our own fragment
+
+
+def _listing(condition: str) -> str:
+    """A statement for a page of events that meet a condition."""
+    return f"""
+        SELECT current.event_id, current.revision, current.at, current.known_at, current.received_at, current.label,
+               current.numbers, current.categories, schemas.spec,
+               (SELECT first.import_id FROM events AS first WHERE first.task_id = current.task_id
+                AND first.event_id = current.event_id AND first.revision = 1) AS import_id
+        FROM (
+            SELECT * FROM events WHERE task_id = :task_id AND superseded_at IS NULL AND at BETWEEN :first AND :last
+                AND {condition}
+            ORDER BY at DESC, event_id COLLATE "C" DESC LIMIT :limit
+        ) AS current JOIN schemas ON schemas.id = current.schema_id
+        ORDER BY current.at DESC, current.event_id COLLATE "C" DESC
+    """  # noqa: S608 our own fragment
+
+
+_LIST = text(_listing("true"))
+_LIST_AFTER = text(_listing('(at, event_id COLLATE "C") < (:before_at, :before_id)'))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,4 +60,30 @@ def read_outermost(
             if len(of_file) >= wanted.count:
                 break
         found = sorted([*found, *of_file], key=lambda row: row.at, reverse=wanted.newest)[: wanted.count]
+    return found
+
+
+def read_page(
+    connection: Connection, task_id: int, first: int, last: int, *, before: tuple[datetime, str] | None, count: int
+) -> list[StoredRow]:
+    """At most `count` sealed rows dated from `first` to `last` (microseconds): the newest first, then the greatest id.
+
+    They come after the row of this moment and id, if it is given.
+    """
+    found: list[StoredRow] = []
+    end = last if before is None else min(last, to_micros(before[0]))
+    for file in reversed(list_files(connection, task_id, first=first)):
+        if file.first_at > end or (len(found) == count and file.last_at < to_micros(found[-1].at)):
+            continue
+        table = SealedFiles().read(file)
+        at = micros(table, "at")
+        places = np.flatnonzero(read_live(connection, file) & (at >= first) & (at <= end))
+        if before is not None:
+            same = {place for place in places[at[places] == end] if end == to_micros(before[0])}
+            ids = table.column("event_id")
+            places = np.array([one for one in places if one not in same or ids[one].as_py() < before[1]], np.int64)
+        if len(places) > count:
+            places = places[at[places] >= np.partition(at[places], -count)[-count]]
+        rows = to_rows(table.take(places), read_widths(connection, task_id))
+        found = sorted([*found, *rows], key=lambda row: (row.at, row.event_id), reverse=True)[:count]
     return found

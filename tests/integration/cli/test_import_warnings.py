@@ -49,3 +49,42 @@ def test_an_import_whose_dates_reach_into_the_future_is_told_how_to_undo_it(
     assert f"Warning: the newest event is dated {soon:%Y-%m-%dT%H:%M:%SZ}, in the future" in said
     assert f"morrow events retract {name} --import 2" in said
     assert "--monthfirst" in said
+
+
+def test_an_import_is_doubted_only_if_it_brought_the_event_of_the_future_and_its_options_explain_it(
+    database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    schema = define(engine)
+    name = schema.task.name
+    header = ",".join(["at", *(feature.name for feature in schema.task.features), "label"])
+    runner = CliRunner()
+
+    def import_at(at: str) -> str:
+        file = tmp_path / f"{at[:10]}.csv"
+        file.write_text(f"{header}\n{at},1.0,UA,2.0,late\n")
+        done = runner.invoke(app, ["events", "import", name, str(file), "--url", api.url])
+        assert done.exit_code == 0, done.output
+        return " ".join(done.output.split())
+
+    def list_events(*options: str) -> str:
+        done = runner.invoke(app, ["events", "list", name, *options, "--url", api.url])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    with running(database_url, tmp_path / "home") as api:
+        typo = import_at("2052-12-25T00:00:00Z")
+        event_id = list_events("--from", "2050-01-01T00:00:00Z").split()[0]
+        other = import_at("2026-01-05T00:00:00Z")
+        first = list_events("--limit", "1")
+        more = next(line for line in first.splitlines() if line.startswith("More: morrow "))
+        second = runner.invoke(app, [*more.removeprefix("More: morrow ").split(), "--url", api.url]).output
+    for said in (typo, other):
+        assert "the newest event is dated 2052-12-25T00:00:00Z, in the future" in said
+        assert f"morrow events show {name} {event_id} > event.json" in said
+        assert f'morrow events erase {name} {event_id} --reason "wrong date"' in said
+        warning = said[said.index("Warning: the newest event") :]
+        assert "--import" not in warning
+        assert "--monthfirst" not in warning
+    assert event_id in first
+    assert event_id not in second
+    assert "2026-01-05T00:00:00Z" in second

@@ -88,6 +88,23 @@ async def test_after_a_release_nothing_older_is_asked_for(
     assert (again.json()["replaces"], first["replaces"]) == (first["id"], None)
 
 
+async def test_a_refusal_counts_the_new_rows_that_no_fit_of_this_cutoff_reads(
+    client: httpx.AsyncClient, engine: Engine, schema: Schema
+) -> None:
+    boundary = schema.task.clock.window_start(to_micros(now()))
+    run_cycle(engine, schema, boundary, "released", version="3")
+    append(engine, schema, [boundary - 2 * WEEK])
+    with engine.begin() as connection:
+        moments = [boundary + 1, boundary + 2, boundary - WEEK]
+        rows = [Event(f"e{at}", at, at, (1.0, 2.0), ("UA",), "late") for at in moments]
+        append_events(connection, schema, rows, NOW + timedelta(hours=1))
+    said = (await request(client, schema)).json()["detail"]
+    assert said.startswith(
+        f"2 of the 3 new rows are dated after the cutoff {format_moment(boundary)}, and can be trained from "
+        f"{format_moment(boundary + WEEK)} on. --again takes in only the other new row. This cutoff has been released"
+    )
+
+
 async def test_another_recipe_needs_no_wish(client: httpx.AsyncClient, engine: Engine, schema: Schema) -> None:
     verdict = {"passed": True, "recipe": schema.task.recipe}
     run_cycle(engine, schema, CUTOFF, "released", version="3", verdict=verdict)

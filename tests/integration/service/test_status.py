@@ -80,7 +80,9 @@ async def test_an_event_of_a_far_year_is_stored_and_warned_of(
     with engine.begin() as connection:
         append_events(connection, schema, [typo], NOW)
     told = "the newest event is dated 2100-01-01T00:00:00Z, in the future: no fit reads it until then"
-    assert any(warning.startswith(told) for warning in (await status_when(client, schema))["warnings"])
+    (said,) = (one for one in (await status_when(client, schema))["warnings"] if one.startswith(told))
+    assert "(1 event from 2100-01-01T00:00:00Z on: typo)" in said
+    assert f'morrow events erase {schema.task.name} typo --reason "wrong date"' in said
     assert told in (await client.get(f"/pages/{schema.task.name}")).text
 
 

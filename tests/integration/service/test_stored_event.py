@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -84,3 +85,46 @@ async def test_an_event_that_is_not_there_erased_or_retracted_is_not_found(clien
         assert (answer.status_code, answer.json()["type"]) == (404, "/problems/not-found"), path
         assert reason in answer.json()["detail"]
     assert (await client.get("/events/b?task=sales&x=1")).status_code == 422
+
+
+async def test_stored_events_are_listed_page_by_page_newest_first(client: httpx.AsyncClient) -> None:
+    rows = [
+        {**EVENT, "event_id": f"e{k}", "at": f"2026-01-0{1 + k // 2}T12:00:00Z", "known_at": "2026-01-05T00:00:00Z"}
+        for k in range(6)
+    ]
+    begun = (await client.post("/tasks/sales/imports", json={"source": "a.csv"})).json()["id"]
+    stored = await client.post("/events", params={"task": "sales", "import": begun}, json=rows)
+    assert stored.json()["created"] == 6
+    await client.put("/events/e5?task=sales", json={**rows[5], "label": 9})
+    await client.post("/tasks/sales/erasures", json={"event_ids": ["e4"], "reason": "asked"})
+
+    async def page(**params: str | int) -> tuple[list[str], str | None]:
+        answer = await client.get("/tasks/sales/events", params=params)
+        assert answer.status_code == 200, answer.text
+        found = answer.json()
+        for one in found["events"]:
+            path = f"/events/{quote(one['event']['event_id'], safe='')}?task=sales"
+            assert (await client.get(path)).json() == one
+        return [one["event"]["event_id"] for one in found["events"]], found["next"]
+
+    seen: list[str] = []
+    after: dict[str, str] = {}
+    while True:
+        ids, following = await page(limit=2, **after)
+        seen += ids
+        if following is None:
+            break
+        after = {"after": following}
+    assert seen == ["e5", "e3", "e2", "e1", "e0", EVENT["event_id"]]
+    assert await page(**{"from": "2026-01-02T00:00:00Z", "until": "2026-01-03T12:00:00Z"}) == (["e3", "e2"], None)
+    assert await page(**{"from": "2026-01-02T00:00:00Z", "until": "2026-01-01T00:00:00Z"}) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [("after=none", 404), ("limit=0", 422), ("limit=1001", 422), ("from=2026-01-01", 422), ("to=x", 422)],
+)
+async def test_a_list_of_events_names_what_it_cannot_read(client: httpx.AsyncClient, query: str, status: int) -> None:
+    refused = await client.get(f"/tasks/sales/events?{query}")
+    assert refused.status_code == status
+    assert query.split("=", maxsplit=1)[0] in refused.text or status == 404

@@ -54,6 +54,7 @@ ENTRANCES: list[tuple[str, str, Any]] = [
     ("POST", "/events?task={}", [an_event("e2")]),
     ("PUT", "/events/e1?task={}", an_event(label="late")),
     ("GET", "/events/e1?task={}", None),
+    ("GET", "/tasks/{}/events", None),
     ("GET", "/tasks/{}", None),
     ("HEAD", "/tasks/{}", None),
     ("PUT", "/tasks/{}", TASK),

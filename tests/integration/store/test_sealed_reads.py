@@ -15,7 +15,7 @@ from store.events.imports import count_imports, find_newest_import, read_import
 from store.events.reading.counts import count_windows, find_newest, read_fingerprints
 from store.events.reading.known_windows import find_newest_moments, find_windows
 from store.events.sample import read_sample
-from store.events.stored_event import find_event
+from store.events.stored_event import find_event, list_events
 from store.tasks.catalog import Schema
 from store.tasks.row_counts import count_rows
 from tests.integration.drifting_task import HOUR, START, cutoff_after
@@ -54,8 +54,21 @@ def look(connection: Connection, schema: Schema) -> dict[str, Any]:
         "newest import": find_newest_import(connection, task_id, cutoff_after(2), cutoff_after(7)),
         "each import": [read_import(connection, task_id, one) for one in imports_of(connection, task_id)],
         "sample": sampled(connection, schema),
+        "pages": pages(connection, task_id, limit=37),
         "each event": [found(connection, task_id, event_id) for event_id in all_ids(seed_ids(connection, schema))],
     }
+
+
+def pages(connection: Connection, task_id: int, limit: int) -> list[list[str]]:
+    """All events and those of a few windows, page by page."""
+    found = []
+    for first, last in ((cutoff_after(-9), cutoff_after(400)), (cutoff_after(2), cutoff_after(SEALED))):
+        after = None
+        while page := list_events(connection, task_id, first=first, last=last, after=after, limit=limit):
+            found.append([repr(event) for event in page])
+            after = page[-1].event_id
+    assert sum(map(len, found)) > limit
+    return found
 
 
 def sampled(connection: Connection, schema: Schema) -> Any:

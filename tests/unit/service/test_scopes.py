@@ -20,3 +20,7 @@ from service.web.auth import needed_scope
 )
 def test_a_key_that_may_import_may_undo_an_import_and_nothing_else(method: str, path: str, scope: str | None) -> None:
     assert needed_scope(method, path) == scope
+
+
+def test_a_list_of_events_needs_the_scope_that_one_event_needs() -> None:
+    assert needed_scope("GET", "/tasks/t/events") == needed_scope("GET", "/events/e1") == "ingest"

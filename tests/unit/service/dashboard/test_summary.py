@@ -66,7 +66,9 @@ def test_an_event_that_is_dated_more_than_a_window_ahead_is_told() -> None:
         [],
         [
             "Note: the newest event is dated 2026-02-02T00:00:01Z, in the future: no fit reads it until then; if that "
-            "is a mistake, correct it with morrow events correct, or erase it with morrow events erase."
+            "is a mistake, find its id with morrow events list flights --from 2026-02-02T00:00:01Z, and correct it "
+            "with morrow events correct flights FILE, or erase it with morrow events erase flights ID --reason "
+            '"wrong date".'
         ],
     ]
 
