@@ -42,7 +42,7 @@ _LABELS = (
     *("revenue", "amount", "quantity", "value", "consumption"),
 )
 _HOURS = ("hr", "hour", "h", "stunde", "time", "hour_of_day")
-_ROW_NUMBER = re.compile(r"(^|_)(index|idx|id|row|rows|row_?num\w*|nr|no|number|line|instant|key)$")
+ROW_NUMBER = re.compile(r"(^|_)(index|idx|id|row|rows|row_?num\w*|nr|no|number|line|instant|key)$")
 _IDS = re.compile(r"(^|_)(event_id|id|uuid|guid|key|nr)$")
 _MAX_EXPLAINED = 12
 # Hours of a day.
@@ -50,7 +50,7 @@ _MOST_CODES = 24
 # Windows behind which a file counts as one of the past.
 _OLD_WINDOWS = 2
 # Rows without which a coincidence may look like a rule.
-_FEWEST_ROWS = 20
+FEWEST_ROWS = 20
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _list_usable(rest: Sequence[Judged]) -> list[Judged]:
     return [one for one in rest if one.kind not in ("none", "moment")] or [
         replace(one, kind="integer", why="counts the rows, but no other column can be a feature")
         for one in rest
-        if one.column.is_row_number and not _ROW_NUMBER.search(one.key)
+        if one.column.is_row_number and not ROW_NUMBER.search(one.key)
     ]
 
 
@@ -332,7 +332,7 @@ def _explain_left_out(
 def _find_leaks(profile: Profile, label: Judged, features: Sequence[tuple[str, Judged]], reading: Reading) -> list[str]:
     """Features that give the label away: equal to it in every sampled row, or two of which it is the sum."""
     rows = [row for row in profile.sample if row[label.name] not in ("", *reading.options.missing)]
-    if len(rows) < _FEWEST_ROWS:
+    if len(rows) < FEWEST_ROWS:
         return []
     labels = [row[label.name] for row in rows]
     notes = [

@@ -1,9 +1,11 @@
 """A task file for a file of rows, checked as an import would check it."""
 
+import json
 import tomllib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 
 from cli.file_rows.batches import batch_rows
@@ -11,7 +13,7 @@ from cli.file_rows.checks import check_rows
 from cli.file_rows.formats import COMPRESSED, Format
 from cli.file_rows.opened_file import open_rows
 from cli.file_rows.reasons import Reason, add_reasons, find_refused_rows
-from cli.inferring.guess import Said, guess_task
+from cli.inferring.guess import FEWEST_ROWS, ROW_NUMBER, Guessed, Said, guess_task
 from cli.inferring.profile import MAX_ROWS, read_profile
 from cli.inferring.task_file import write_task_file
 from cli.reading.options import Options, name_options
@@ -49,9 +51,10 @@ def infer(
     profile = read_profile(file, format, options)
     named = name or suggest_name(_stem(file)).lower()
     guessed = guess_task(profile, named, said=said, options=options, now=now)
+    task = Task.model_validate(tomllib.loads(write_task_file(guessed, profile, file.name, "")))
+    guessed = _compose_ids(file, format, guessed, task)
     command = spell_import(named, name_options(guessed.options, format), str(file))
     text = write_task_file(guessed, profile, file.name, command)
-    task = Task.model_validate(tomllib.loads(text))
     kind = f"classification into {len(guessed.classes)} classes" if guessed.classes else task.target.kind
     summary = (
         f"{kind} of {task.target.name} by {say_count(len(task.features), 'feature')}, in windows of {guessed.window}"
@@ -65,6 +68,36 @@ def infer(
 def _stem(file: Path) -> str:
     path = Path(name_of(file))
     return Path(path.stem).stem if path.suffix.lower() in COMPRESSED else path.stem
+
+
+def _compose_ids(file: Path, format: Format | None, guessed: Guessed, task: Task) -> Guessed:
+    """With ids made of a number, such as a customer's, and the moment, if no two different rows share both."""
+    if guessed.ids is not None or guessed.options.id_from or is_pipe(file):
+        return guessed
+    times = [one.name for one in guessed.at]
+    for one in guessed.left_out:
+        options = replace(guessed.options, id_from=(one.name, *times))
+        is_plain = not any("," in name for name in options.id_from)
+        if ROW_NUMBER.search(one.key) and is_plain and _tells_apart(file, format, task, options):
+            return replace(guessed, options=options)
+    return guessed
+
+
+def _tells_apart(file: Path, format: Format | None, task: Task, options: Options) -> bool:
+    """Whether each row has an id, and rows that share one are equal. Rows without another fault count only."""
+    found: dict[str, bytes] = {}
+    with open_rows(file, format, task, options, lambda: None) as opened:
+        for row in islice(opened.rows, MAX_ROWS):
+            if any(fault.field == "event_id" for fault in row.faults):
+                return False
+            if row.is_sent and not row.faults and found.setdefault(_id_of(row.line), row.line) != row.line:
+                return False
+    return len(found) >= FEWEST_ROWS
+
+
+def _id_of(line: bytes) -> str:
+    event_id: str = json.loads(line)["event_id"]
+    return event_id
 
 
 def _check(file: Path, format: Format | None, task: Task, options: Options) -> tuple[int, list[str]]:

@@ -26,6 +26,13 @@ class Chosen:
     training: Mapping[str, object] = field(default_factory=dict)
 
 
+def _describe_ids(guessed: Guessed) -> str:
+    if guessed.ids is not None:
+        return f"Ids are in {guessed.ids}."
+    composed = guessed.options.id_from
+    return f"Ids are made of {' and '.join(composed)}." if composed else "Ids are digests of rows."
+
+
 def write_task_file(
     guessed: Guessed,
     profile: Profile,
@@ -39,7 +46,7 @@ def write_task_file(
     lines = [
         _remark(f"Guessed by `{by}` from {source}: check it, and change what is wrong."),
         _remark(_describe_rows(guessed, profile)),
-        _remark(f"{'Ids are digests of rows' if guessed.ids is None else f'Ids are in {guessed.ids}'}."),
+        _remark(_describe_ids(guessed)),
         *(_remark(f"Note: {note}.") for note in guessed.notes),
         "#",
         "# To import the file:",

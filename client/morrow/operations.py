@@ -93,12 +93,15 @@ def predict_frame(
 ) -> Exchange[Any]:
     """The frame (pandas or polars) with columns added: `prediction`, `expected_error`, `valid_until` and `version`.
 
+    A classification adds `probability`, that of the prediction, unless the frame has a column of this name.
     With `coverage` also `low` and `high` of a regression, or `prediction_set` of a classification. Raises as
     `predict_many` does, and ValueError if the frame has such a column already.
     """
     require_room(frame, [*_COLUMNS, *(() if coverage is None else ("prediction_set", "low", "high"))])
     answers = yield from predict_many(settings, task, frame, at=at, coverage=coverage)
     columns: dict[str, list[Any]] = {name: [getattr(one, name) for one in answers] for name in _COLUMNS}
+    if "probability" not in frame.columns and any(one.probabilities for one in answers):
+        columns["probability"] = [(one.probabilities or {}).get(str(one.prediction)) for one in answers]
     if coverage is not None and any(one.prediction_set is not None for one in answers):
         columns["prediction_set"] = [one.prediction_set for one in answers]
     elif coverage is not None:

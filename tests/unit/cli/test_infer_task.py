@@ -282,6 +282,12 @@ def test_classes_written_in_two_ways_are_noted_and_numbers_of_customers_are_left
     assert any("the classes 'Ja ' and 'ja' differ in case or blanks only" in note for note in inferred.notes)
     assert "Kunden-Nr: numbers that look like ids" in inferred.text
     assert 'name = "kunden_nr"' not in inferred.text
+    assert "--id-from Kunden-Nr,Ende" in inferred.import_command
+    assert "Ids are made of Kunden-Nr and Ende." in inferred.text
+    file.write_text("\n".join(["Kunden-Nr;Ende;Betrag;Gekündigt", *rows, rows[3]]))  # an equal row is no other event
+    assert "--id-from Kunden-Nr,Ende" in infer_file(file).import_command
+    file.write_text("\n".join(["Kunden-Nr;Ende;Betrag;Gekündigt", *rows, rows[3].replace(",5;", ",7;")]))
+    assert "--id-from" not in infer_file(file).import_command
 
 
 def test_a_guessed_label_is_said_on_the_screen_and_is_rather_an_amount_than_a_weekday(tmp_path: Path) -> None:

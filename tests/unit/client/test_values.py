@@ -122,6 +122,18 @@ def test_predictions_are_added_to_a_frame(fake: FakeMorrow, name: str) -> None:
     assert name == "polars" or list(found.index) == ["x", "y"]
 
 
+def test_a_frame_of_classes_gets_the_probability_of_each_prediction_unless_it_has_such_a_column(
+    fake: FakeMorrow,
+) -> None:
+    fake.add_task("churn", lambda features, _: {"yes": features["risk"], "no": 1 - features["risk"]})
+    frame = pd.DataFrame({"at": [NOON, NOON], "risk": [0.75, 0.25]})
+    with fake.client() as client:
+        found = client.predict_frame("churn", frame)
+        assert [*zip(found["prediction"], found["probability"], strict=True)] == [("yes", 0.75), ("no", 0.75)]
+        own = client.predict_frame("churn", frame.assign(probability=[9, 9]))
+    assert list(own["probability"]) == [9, 9]
+
+
 def test_a_refused_row_is_numbered_within_all_rows(fake: FakeMorrow) -> None:
     rows = [{"at": NOON}] * 2100 + [{"at": datetime(2027, 1, 1, tzinfo=UTC)}]
     with fake.client() as client, pytest.raises(OutsideHorizon) as refused:
