@@ -29,6 +29,8 @@ from service.database import Store
 from service.gauges import StateGauges
 from service.ingest.endpoint import EventsEndpoint
 from service.ingest.group_commit import GroupCommit
+from service.ingest.labels import PATH as LABELS
+from service.ingest.labels import LabelsEndpoint
 from service.ingest.quota import find_open_schemas
 from service.metrics import METHODS, Metrics
 from service.models.follower import Follower
@@ -69,6 +71,7 @@ class App(FastAPI):
     events: RawEndpoint
     event: RawEndpoint
     protocols: ProtocolEndpoint
+    labels: RawEndpoint
     answered: AnsweredRequests
     body_budget: BodyBudget
 
@@ -104,6 +107,8 @@ class App(FastAPI):
             await self.event(scope, receive, send)
         elif self.protocols.find(path) is not None:
             await self.protocols(scope, receive, send)
+        elif LABELS.fullmatch(path):
+            await self.labels(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
@@ -165,11 +170,9 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     app.answered = answered = AnsweredRequests(metrics, AccessLog(settings.access_log, lambda: follower.tasks))
     _add_middleware(app, authenticator, answered, settings)
     handle_errors(app, metrics)
-    group_commit = GroupCommit(store, settings.queue_size, partial(find_open_schemas, follower, settings.rows_per_task))
-    events = EventsEndpoint(store, follower, group_commit, settings, metrics)
+    _add_ingest(app, store, follower, authenticator, settings=settings, metrics=metrics)
     app.predict = PredictEndpoint(follower, authenticator, answered, settings, AnswerLog(follower, log_writer))
     app.protocols = ProtocolEndpoint(app.predict, authenticator, answered, settings)
-    _add_events(app, events, authenticator, answered)
     app.router.routes.append(Route("/predict", app.predict, include_in_schema=False))  # so that /predict/ is redirected
     for router in (
         tasks_router(store, follower, heartbeats, settings),
@@ -190,9 +193,23 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
     return app
 
 
-def _add_events(app: App, events: EventsEndpoint, authenticator: Authenticator, answered: AnsweredRequests) -> None:
+def _add_ingest(
+    app: App,
+    store: Store,
+    follower: Follower,
+    authenticator: Authenticator,
+    *,
+    settings: ServiceSettings,
+    metrics: Metrics,
+) -> None:
+    """The paths that store events and labels."""
+    group_commit = GroupCommit(store, settings.queue_size, partial(find_open_schemas, follower, settings.rows_per_task))
+    events = EventsEndpoint(store, follower, group_commit, settings, metrics)
+    labels = LabelsEndpoint(store, follower, settings, metrics)
+    answered = app.answered
     app.events = RawEndpoint("/events", {"POST": events.post}, authenticator, answered)
     app.event = RawEndpoint("/events/{event_id}", {"GET": events.get, "PUT": events.put}, authenticator, answered)
+    app.labels = RawEndpoint("/tasks/{task}/labels", {"POST": labels.post}, authenticator, answered)
 
 
 async def _require_task(store: Store, name: str, allowed: frozenset[int]) -> None:

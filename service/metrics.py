@@ -39,6 +39,9 @@ class Metrics:
             registry=counted,
         )
         self.events = Counter("morrow_events", "Rows sent to /events", ["outcome"], registry=counted)
+        self.labels = Counter(
+            "morrow_labels", "Labels that came apart from their events", ["outcome"], registry=counted
+        )
         self.not_finite = Counter(
             "morrow_answers_not_finite", "Runs of a graph without a finite answer", ["task"], registry=counted
         )

@@ -101,6 +101,11 @@ class TrainerSettings(SharedSettings):
         description="days after whose end the events of a window are moved to files, in MORROW_FITS_URL or else below "
         "MORROW_HOME; if unset, they stay in the database until `morrow events seal`",
     )
+    label_wait_days: float = Field(
+        30,
+        gt=0,
+        description="days that a label waits for its event; then it becomes a refused row, whose reason says so",
+    )
     max_members: int = Field(64, ge=1, description="most networks of a backtest that are trained side by side")
     encoded_mib: int = Field(
         ENCODED_MIB,

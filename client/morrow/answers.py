@@ -151,6 +151,41 @@ class Upload(msgspec.Struct, frozen=True):
         )
 
 
+class Label(msgspec.Struct, frozen=True, kw_only=True):
+    """A label that comes apart from its event. `event_id` names the event, or else `prediction_id` the answer."""
+
+    label: bool | float | str
+    event_id: str | None = None
+    prediction_id: str | None = None
+    known_at: datetime | None = None
+
+
+class LabelResult(msgspec.Struct, frozen=True):
+    """What became of one label; `errors` say why it was rejected."""
+
+    event_id: str | None
+    status: Literal["joined", "waiting", "duplicate", "conflict", "erased", "rejected"]
+    errors: list[Fault] = []
+
+
+class JoinedLabels(msgspec.Struct, frozen=True):
+    """What became of labels: `waiting` ones join as soon as their event arrives; `refused` were not stored."""
+
+    joined: int = 0
+    waiting: int = 0
+    duplicates: int = 0
+    refused: Sequence[LabelResult] = ()
+
+
+class StoredLabels(msgspec.Struct, frozen=True):
+    """The answer to one chunk of labels."""
+
+    joined: int
+    waiting: int
+    duplicates: int
+    results: list[LabelResult]
+
+
 class Champion(msgspec.Struct, frozen=True):
     """The version that answers. It answers moments from `trained_from` until `valid_until`."""
 

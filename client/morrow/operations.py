@@ -9,7 +9,20 @@ from urllib.parse import quote
 
 import msgspec
 
-from morrow.answers import UNLABELLED, Answer, Answers, Corrected, Event, Stored, StoredEvent, TaskStatus, Upload
+from morrow.answers import (
+    UNLABELLED,
+    Answer,
+    Answers,
+    Corrected,
+    Event,
+    JoinedLabels,
+    Label,
+    Stored,
+    StoredEvent,
+    StoredLabels,
+    TaskStatus,
+    Upload,
+)
 from morrow.errors import ApiError, MorrowError, NaiveMoment, UploadInterrupted
 from morrow.exchanges import Exchange, Request, ask
 from morrow.values import (
@@ -137,6 +150,26 @@ def upload(
     return report
 
 
+def store_labels(settings: Settings, task: str, labels: Iterable[Label]) -> Exchange[JoinedLabels]:
+    """Store labels that come apart from their events, a thousand at a time. They may be sent again at any time.
+
+    Raises ApiError and Unreachable, ValueError or TypeError for a label that cannot be sent.
+    """
+    report = JoinedLabels()
+    path = f"/tasks/{_in_path(task)}/labels"
+    encoded = (_encode_label(label, settings.timezone) for label in labels)
+    for chunk in chunked(encoded, MOST_ROWS, MOST_BYTES):
+        found = yield from ask(Request("POST", path, {}, _JSON, _array(chunk)), StoredLabels, settings.patience)
+        refused = [one for one in found.results if one.status in ("conflict", "erased", "rejected")]
+        report = JoinedLabels(
+            report.joined + found.joined,
+            report.waiting + found.waiting,
+            report.duplicates + found.duplicates,
+            [*report.refused, *refused],
+        )
+    return report
+
+
 def find_event(settings: Settings, task: str, event_id: str) -> Exchange[StoredEvent]:
     """The present revision of an event. Raises NotFound."""
     request = Request("GET", f"/events/{_in_path(event_id)}", {"task": task})
@@ -251,6 +284,14 @@ def _describe_event(event: Event, timezone: tzinfo | None) -> dict[str, Any]:
     moment, features = to_moment(event.at, timezone), to_features(event.features)
     label = {} if event.label is UNLABELLED else {"label": plain(event.label)}
     return {"at": moment, "features": features, **label, **known}
+
+
+def _encode_label(label: Label, timezone: tzinfo | None) -> bytes:
+    ids = {"event_id": label.event_id, "prediction_id": label.prediction_id}
+    given = {name: value for name, value in ids.items() if value is not None}
+    with _naming(f"label of {next(iter(given.values()), 'no event')}"):
+        known = {} if label.known_at is None else {"known_at": to_moment(label.known_at, timezone)}
+        return encode({**given, "label": plain(label.label), **known})
 
 
 @contextmanager

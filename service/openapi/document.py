@@ -16,6 +16,7 @@ from service.admin import answers, event_answers
 from service.admin.events import ListedEvents
 from service.admin.predictions import LoggedAnswer
 from service.ingest.endpoint import CorrectionResult, IngestResult
+from service.ingest.labels import LabelsResult
 from service.ingest.stored_event import EventFound
 from service.models.answer import Answer, Answers
 from service.openapi.json_schema import Shape, many, ref
@@ -60,7 +61,10 @@ _EVENTS = {
         many({"anyOf": [ref("Event"), ref("UnlabelledEvent"), _REFUSED_ROW]}),
     ]
 }
+_LINES_OF_LABELS = {NDJSON: {"schema": {"type": "string", "description": "one label per line"}}}
 _LINES = {NDJSON: {"schema": {"type": "string", "description": "one event per line"}}}
+
+_LABELS = {"oneOf": [ref("Label"), many({"anyOf": [ref("Label"), _REFUSED_ROW]})]}
 
 _CHANGE = _json(ref("ChangeRequest"))
 
@@ -75,6 +79,11 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         _json(_either("Correction", "UnlabelledCorrection"), example={**_EVENT, "label": "late"}),
     ),
     ("get", "/predictions/{prediction_id}"): Operation("getPrediction", {200: LoggedAnswer}),
+    ("post", "/tasks/{task}/labels"): Operation(
+        "storeLabels",
+        {200: LabelsResult},
+        _json(_LABELS, example={"event_id": _EVENT["event_id"], "label": "late"}) | _LINES_OF_LABELS,
+    ),
     ("get", "/tasks"): Operation("listTasks", {200: answers.Tasks}),
     ("get", "/tasks/{task}"): Operation("getTask", {200: answers.TaskStatus}),
     ("put", "/tasks/{task}"): Operation(

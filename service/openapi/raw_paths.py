@@ -1,5 +1,6 @@
 """The paths of /predict and /events, which are raw ASGI applications and so unknown to FastAPI."""
 
+from contracts.spec_values import IDENTIFIER
 from service.openapi.json_schema import MOMENT, Shape, ref, text
 
 _TASK: Shape = {
@@ -52,6 +53,13 @@ _EVENT_ID: Shape = {
     "required": True,
     "schema": text(),
     "description": "id of a stored event",
+}
+_TASK_IN_PATH: Shape = {
+    "name": "task",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "pattern": f"^{IDENTIFIER}$"},
+    "description": "name of the task",
 }
 _PROBLEMS_OF_PREDICT: Shape = {
     "422": {
@@ -109,6 +117,26 @@ def describe_raw_paths() -> Shape:
                         "event of the body"
                     },
                     "422": {"description": "A single event breaks a rule; with `atomic`, any event of the body"},
+                    "503": _NOTHING_STORED,
+                },
+            }
+        },
+        "/tasks/{task}/labels": {
+            "post": {
+                "tags": ["events"],
+                "summary": "Store labels apart from their events",
+                "description": "One label, an array of them, or lines of `application/x-ndjson` with one each. "
+                "A label joins the event of its `event_id` that is stored without one, or the logged answer of its "
+                "`prediction_id`, of which the event is made. Otherwise it is `waiting` until that arrives. The same "
+                "label again is a `duplicate`, another one a `conflict`: a correction goes to PUT /events/{event_id}.",
+                "parameters": [_TASK_IN_PATH],
+                "responses": {
+                    "200": {"description": "A result for each label"},
+                    "409": {
+                        "description": "A single label contradicts the stored one, or its event was erased; or the "
+                        "task is archived"
+                    },
+                    "422": {"description": "A single label breaks a rule"},
                     "503": _NOTHING_STORED,
                 },
             }

@@ -36,6 +36,10 @@ _LABEL = {
     },
 }
 _KNOWN_AT = {"known_at": nullable(MOMENT) | {"description": "not before at; at + label_delay if left out"}}
+_LABEL_KNOWN_AT = {
+    "known_at": nullable(MOMENT)
+    | {"description": "if left out, when it was received, but not before at + label_delay of its event"}
+}
 _NO_KNOWN_AT = {"known_at": {"type": "null"}}
 _ID_IN_PATH = {"event_id": text(description="the id in the path")}
 _ROW = closed({"features": ref("Features")}, {"at": nullable(MOMENT) | {"description": "now if left out"}})
@@ -83,6 +87,8 @@ _IMPORT_OPTIONS: Shape = closed(
     ),
 ) | {"description": "how the file was read; what is left out was found in the file"}
 _ABSENT: Shape = {"type": "null"}
+# A UUID of version 7 (RFC 9562).
+_PREDICTION_ID = "^[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-7[0-9A-Fa-f]{3}-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12}$"
 
 
 _BODIES: dict[str, Shape] = {
@@ -92,6 +98,15 @@ _BODIES: dict[str, Shape] = {
     "UnlabelledEvent": closed({"event_id": text(), **_INPUT}, _NO_KNOWN_AT),
     "Correction": closed({**_INPUT, **_LABEL}, {**_ID_IN_PATH, **_KNOWN_AT}),
     "UnlabelledCorrection": closed(_INPUT, {**_ID_IN_PATH, **_NO_KNOWN_AT}),
+    "Label": {
+        "oneOf": [
+            closed({name: shape, **_LABEL}, _LABEL_KNOWN_AT)
+            for name, shape in (
+                ("event_id", text(description="id of the event")),
+                ("prediction_id", text(pattern=_PREDICTION_ID, description="id of a logged answer")),
+            )
+        ]
+    },
     "Row": _ROW,
     "Rows": closed({"rows": many(ref("Row"), minItems=1)}),
     "RowAtMoments": closed({"features": ref("Features")}, {"at": _ONE_OR_MANY}),

@@ -91,7 +91,7 @@ class EventDecoder:
         if not given:
             raise ValueError
         event_ids = require_printable([one.event_id for one in given])
-        labels, num_classes = self._lay_out_labels([one.label for one in given])
+        labels, num_classes = self.lay_out_labels([one.label for one in given])
         at = parse_moments([one.at for one in given])
         said, says_known_at, num_strings_of_known_at = lay_out_moments([one.known_at for one in given])
         known_at = np.where(says_known_at, said, at + self.label_delay)
@@ -109,10 +109,10 @@ class EventDecoder:
             event_ids, at, known_at, says_known_at, columns.numbers, columns.categories, labels
         ), num_strings
 
-    def _lay_out_labels(self, given: Sequence[Any]) -> tuple[Sequence[str], int]:
-        """The labels as they are stored, and how many of them are texts in JSON."""
+    def lay_out_labels(self, given: Sequence[Any]) -> tuple[Sequence[str], int]:
+        """The labels as they are stored, and how many of them are texts in JSON. Raises ValueError."""
         if UNSET in given:
-            labels, num_classes = self._lay_out_labels([label for label in given if label is not UNSET])
+            labels, num_classes = self.lay_out_labels([label for label in given if label is not UNSET])
             known = iter(labels)
             return [UNLABELLED if label is UNSET else next(known) for label in given], num_classes
         if not given:

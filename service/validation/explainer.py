@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from contracts.clock import MICROSECOND
 from contracts.errors import Fault
-from contracts.shown import say_count
+from contracts.shown import MAX_SHOWN, say_count
 from contracts.task import Kind, Target, Task
 from contracts.truth import TRUTHS, spell_truth
 from service.validation.lossless_json import JsonObject
@@ -29,6 +29,7 @@ from service.validation.values import (
     json_number,
     json_text,
 )
+from store.predictions.ids import read_id
 
 T = TypeVar("T")
 
@@ -43,6 +44,7 @@ MAX_FEATURES_SHOWN = 3
 _NULL = "is null, and the task requires it: a feature with optional = true may be missing"
 _EVENT_FIELDS, _MORE_EVENT_FIELDS = ("event_id", "at", "features"), ("label", "known_at")
 _A_ROW = '{"at": …, "features": {…}}'
+_A_LABEL = '{"event_id": …, "label": …}'
 _AN_EVENT = '{"event_id": …, "at": …, "label": …, "features": {…}}'
 
 
@@ -87,6 +89,22 @@ class Explainer:
         _read_field(self._read_label, given, "label", faults)
         if "features" in given:
             self._explain_features(given["features"], "", faults)
+        return _cap(faults)
+
+    def explain_label(self, given: Any) -> list[Fault]:
+        """The faults of a label that comes apart from its event."""
+        if not isinstance(given, JsonObject):
+            return [Fault("label", f"is not a JSON object: write {_A_LABEL}")]
+        names = [name for name in ("event_id", "prediction_id") if name in given]
+        needed = ("event_id", "label") if not names else ("label",)
+        faults = explain_names(given, needed, ("event_id", "prediction_id", "known_at"), "the fields of a label")
+        if len(names) > 1:
+            faults.append(Fault("prediction_id", "is given next to event_id: one of them names the event"))
+        _read_field(json_text, given, "event_id", faults)
+        _read_field(_read_prediction_id, given, "prediction_id", faults)
+        if given.get("known_at") is not None:
+            _read(json_moment, given["known_at"], "known_at", faults)
+        _read_field(self._read_label, given, "label", faults)
         return _cap(faults)
 
     def explain_questions(self, given: Any) -> list[Fault]:
@@ -177,6 +195,13 @@ class Explainer:
                 _read(_without_remedy(read) if feature.optional else read, value, field, faults)
             elif not feature.optional and (feature.name in given or feature.name not in meant):
                 faults.append(Fault(field, _NULL if feature.name in given else "is required"))
+
+
+def _read_prediction_id(value: object) -> str:
+    given = json_text(value)
+    if read_id(given) is None:
+        raise ValueError(f"is {given[:MAX_SHOWN]}, which is the id of no answer")
+    return given
 
 
 def _without_remedy(read: Callable[[object], T]) -> Callable[[object], T]:

@@ -4,7 +4,7 @@ Decoders accept rows. A row that they refuse is explained, with all of its fault
 many leaves the others accepted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from contracts.task import Task
 from service.errors import TooLarge, UnreadableRequest
 from service.validation.event_decoder import EventDecoder, compile_event_decoder
 from service.validation.explainer import Explainer
+from service.validation.label_decoder import LabelDecoder, compile_label_decoder
 from service.validation.lossless_json import (
     JsonObject,
     cut_rows,
@@ -24,6 +25,7 @@ from service.validation.lossless_json import (
 from service.validation.query_decoder import QueryDecoder, compile_query_decoder
 from service.validation.question_decoder import AT_OF_MANY, QuestionDecoder, Questions, Row, compile_question_decoder
 from store.events.batches import Event, EventBatch
+from store.labels.late_labels import Label
 from store.tasks.task_cache import TaskCache
 
 # Values that a row may hold in addition to its features, on average; a small body may hold more.
@@ -52,6 +54,7 @@ class RowRules:
     questions: QuestionDecoder
     queries: QueryDecoder
     events: EventDecoder
+    labels: LabelDecoder
     explainer: Explainer
 
     def read_query(self, pairs: Sequence[tuple[str, str]], found: Sequence[Fault] = ()) -> Row:
@@ -117,6 +120,29 @@ class RowRules:
             raise InvalidInput([Fault("event_id", "differs from the id in the path")])
         return Refusal(event_id, tuple(self.explainer.explain_event(given)), text)
 
+    def read_labels(self, body: bytes, max_rows: int) -> list[Label | Refusal]:
+        """The labels of an object or an array. Raises as `read_events`."""
+        body = without_mark(body)
+        self.limit_values(body, max_rows)
+        labels = self.labels.decode(body)
+        if labels is not None:
+            _limit_rows(len(labels), max_rows)
+            return [*labels]
+        rows = cut_rows(decode_text(body))
+        _limit_rows(len(rows), max_rows)
+        return self.read_label_lines([row.encode() for row in rows])
+
+    def read_label_lines(self, lines: Sequence[bytes]) -> list[Label | Refusal]:
+        """The same for lines of a stream, of which one that is not JSON is refused like any other."""
+        labels = self.labels.decode_lines(lines)
+        if labels is not None:
+            return [*labels]
+        return [self._read_label_line(without_mark(line)) for line in lines]
+
+    def _read_label_line(self, line: bytes) -> Label | Refusal:
+        labels = self.labels.decode_lines([line])
+        return self._refuse(line, 1, self.explainer.explain_label) if labels is None else labels[0]
+
     def _sort(self, lines: Sequence[bytes], max_rows: int) -> list[Event | Refusal]:
         """Each of many lines as its event or its refusal; one line may hold the values of `max_rows`.
 
@@ -140,6 +166,9 @@ class RowRules:
         return self._explain_line(line, max_rows) if batch is None else batch.row(0)
 
     def _explain_line(self, line: bytes, max_rows: int) -> Refusal:
+        return self._refuse(line, max_rows, self.explainer.explain_event)
+
+    def _refuse(self, line: bytes, max_rows: int, explain: Callable[[Any], Sequence[Fault]]) -> Refusal:
         payload = line.decode("utf-8", "backslashreplace")
         try:
             self.limit_values(line, max_rows)
@@ -147,7 +176,7 @@ class RowRules:
         except UnreadableRequest as error:
             return Refusal(None, (Fault("event", str(error)),), payload)
         event_id = given.get("event_id") if isinstance(given, JsonObject) else None
-        faults = tuple(self.explainer.explain_event(given))
+        faults = tuple(explain(given))
         return Refusal(event_id if isinstance(event_id, str) else None, faults, payload)
 
     def limit_values(self, body: bytes, max_rows: int) -> None:
@@ -157,11 +186,13 @@ class RowRules:
 
 def _compile(task: Task) -> RowRules:
     kinds = {feature.name: feature.kind for feature in task.features}
+    events = compile_event_decoder(task)
     return RowRules(
         task,
         compile_question_decoder(task),
         compile_query_decoder(task),
-        compile_event_decoder(task),
+        events,
+        compile_label_decoder(events),
         Explainer(task, kinds),
     )
 

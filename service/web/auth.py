@@ -34,7 +34,7 @@ _STATIC = "/static/"
 _EVENTS = re.compile(r"/tasks/[^/]+/events")
 # The ends of paths of other protocols that ask for predictions (`service.protocols`).
 _ASKING = ("/invocations", "/infer")
-_IMPORTS = re.compile(r"/tasks/[^/]+/imports(/[^/]+/retract)?")
+_INGEST = re.compile(r"/tasks/[^/]+/(labels|imports(/[^/]+/retract)?)")
 # Where the name of a request's key is, in the state of its scope.
 KEY_NAME = "morrow.key"
 _LONGEST_HEADER = 1024
@@ -135,7 +135,7 @@ def needed_scope(method: str, path: str) -> KeyScope | None:
     if method in ("GET", "HEAD", "OPTIONS"):
         return None
     # A key that may import may retract it: it could correct every one of these events as well.
-    return "ingest" if _IMPORTS.fullmatch(path) else "admin"
+    return "ingest" if _INGEST.fullmatch(path) else "admin"
 
 
 def read_token(scope: Scope) -> str | None:

@@ -29,6 +29,7 @@ from store.events.writes import (
     correct_event,
     record_rejections,
 )
+from store.labels.logged_events import find_known_at
 from store.sql_arrays import float8_array, text_array, timestamp_array
 from store.tasks.catalog import Schema
 
@@ -106,6 +107,9 @@ def _try_to_keep(
     rest = [place for place in range(len(batch)) if place not in found]
     if rest:
         kept = _insert(connection, schema, batch.select(rest), received_at, import_id)
+        # An event that was completed while the insertion waited for its half: only a later statement sees it.
+        if kept and connection.execute(_FIND_EVENTS, {"task_id": schema.task_id, "ids": kept}).first() is not None:
+            return None
         found |= {places[event_id]: "unlabelled" for event_id in kept}
     rest = [place for place in rest if place not in found]
     if rest:
@@ -140,7 +144,7 @@ def _take_labels(
 def _label(batch: EventBatch, waiting: Sequence[Row[Any]]) -> EventBatch:
     """The rows with these labels, in the same order."""
     known_at = [
-        find_known_at(int(at), int(due), one.known_at, one.received_at)
+        find_known_at(int(at), int(due), None if one.known_at is None else to_micros(one.known_at), one.received_at)
         for at, due, one in zip(batch.at, batch.known_at, waiting, strict=True)
     ]
     return replace(
@@ -149,15 +153,6 @@ def _label(batch: EventBatch, waiting: Sequence[Row[Any]]) -> EventBatch:
         says_known_at=np.ones(len(batch), np.bool_),
         labels=[one.label for one in waiting],
     )
-
-
-def find_known_at(at: int, due: int, said: datetime | None, received_at: datetime) -> int:
-    """When the label of an event of `at` was known (microseconds), if it came apart from it.
-
-    As its sender says, but not before the event. Otherwise when it was received, but not before `due`, the event's
-    moment plus the task's `label_delay`.
-    """
-    return max(due, to_micros(received_at)) if said is None else max(at, to_micros(said))
 
 
 def _insert(
@@ -229,7 +224,7 @@ def correct_row(
         }
         written = connection.execute(_CORRECT, {**key, **content, "received_at": received_at})
         return "corrected" if written.rowcount else "duplicate"
-    said = from_micros(event.known_at) if event.says_known_at else None
+    said = event.known_at if event.says_known_at else None
     known_at = find_known_at(event.at, event.known_at, said, received_at)
     completed = replace(event, known_at=known_at, says_known_at=True)
     (outcome,) = append_batch(connection, schema, EventBatch.of([completed]), received_at, kept.import_id)

@@ -39,6 +39,7 @@ from trainer.scheduling.deletions import Deletions
 from trainer.scheduling.due_requests import DueRequests
 from trainer.scheduling.helping import Helping
 from trainer.scheduling.idle_work import IdleWork
+from trainer.scheduling.incomplete_events import IncompleteEvents
 from trainer.scheduling.liveness import retire_heartbeat, write_heartbeat
 from trainer.scheduling.prediction_days import PredictionDays
 from trainer.scheduling.refused_rows import RefusedRows
@@ -86,10 +87,12 @@ def run_trainer(settings: TrainerSettings) -> None:
     live = LiveScoring(trainer.engine, settings, stop, objects)
     deletions = Deletions(trainer.engine, settings, stop)
     refused = RefusedRows(trainer.engine, settings, stop)
+    incomplete = IncompleteEvents(trainer.engine, settings, stop)
     prediction_days = PredictionDays(trainer.engine, stop)
     upkeep = Upkeep(trainer.engine, settings, stop, objects)
     sealing = Sealing(trainer.engine, settings, stop)
-    ticks = (trainer.tick, live.tick, deletions.tick, refused.tick, prediction_days.tick, upkeep.tick, sealing.tick)
+    rows = (refused.tick, incomplete.tick, prediction_days.tick, sealing.tick)
+    ticks = (trainer.tick, live.tick, deletions.tick, *rows, upkeep.tick)
     for job in ticks:
         scheduler.add_job(
             lambda tick: tick(datetime.now(UTC)),

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from morrow import Client, Event, to_events
+from morrow import Client, Event, Label, to_events
 from typer.testing import CliRunner, Result
 
 from cli.main import app
@@ -107,6 +108,17 @@ def test_the_client_sends_events_without_labels_and_completes_them(api: Running)
         labelled = Event(event_id="b", at=found.event.at, features=found.event.features, label="late")
         assert client.correct("flights", labelled, revision=found.revision)
         assert (client.event("flights", "b").revision, client.event("flights", "b").event.label) == (1, "late")
+
+
+def test_the_client_sends_labels_apart_from_their_events(api: Running) -> None:
+    at = datetime(2026, 1, 5, 11, tzinfo=UTC)
+    with Client(api.url) as client:
+        client.upload("flights", [Event(event_id="a", at=at, features={"distance": 1, "carrier": "UA"})])
+        labels = [Label(event_id=one, label=label) for one, label in (("a", "late"), ("b", "late"), ("b", "never"))]
+        report = client.labels("flights", labels)
+        assert (report.joined, report.waiting, [one.status for one in report.refused]) == (1, 1, ["rejected"])
+        assert client.labels("flights", labels[:2]).duplicates == 2
+        assert client.event("flights", "a").event.label == "late"
 
 
 def test_the_calls_of_the_page_answer_as_printed(api: Running, tmp_path: Path) -> None:

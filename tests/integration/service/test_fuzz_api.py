@@ -49,6 +49,8 @@ UNSAYABLE = (
     "differs from the id in the path",
     "differs from the name in the path",
     "is before at",
+    "is required, because the event has one",
+    "was logged without its features",
     "lies in the future",
     "lies in a window that begins before the year 1",
     "plus the task's label_delay is beyond the year 9999",
@@ -177,6 +179,8 @@ def of_task(document: dict[str, Any]) -> dict[str, Any]:
         parameter["required"] = parameter["name"] == "features"
     for name in ("Event", "Correction"):
         shapes[name]["properties"]["label"] = {"enum": ["late", "on_time"]}
+    for shape in shapes["Label"]["oneOf"]:
+        shape["properties"]["label"] = {"enum": ["late", "on_time"]}
     return document
 
 
