@@ -80,6 +80,11 @@ class Situation:
         return self.task_state.recent[0] if self.task_state.recent else None
 
     @property
+    def is_under_way(self) -> bool:
+        """Whether the newest attempt at a cycle waits or runs."""
+        return self.newest is not None and self.newest.state in ("requested", "running")
+
+    @property
     def num_known(self) -> int | None:
         """The number of windows from the first row of the version that answers to its cutoff; None without one."""
         if self.forecaster is None:
@@ -211,8 +216,7 @@ def _forget_withdrawn(found: Situation) -> NextStep | None:
 
 
 def _wait(found: Situation) -> NextStep | None:
-    is_under_way = found.newest is not None and found.newest.state in ("requested", "running")
-    return NextStep("Wait for the cycle that is under way.") if is_under_way and found.state != "valid" else None
+    return NextStep("Wait for the cycle that is under way.") if found.is_under_way and found.state != "valid" else None
 
 
 def _release_held(found: Situation) -> NextStep | None:
@@ -315,6 +319,8 @@ def _improve(found: Situation) -> NextStep | None:
 
 
 def _rest(found: Situation) -> NextStep:
+    if found.is_under_way:
+        return NextStep("Wait for the cycle that is under way: this version answers meanwhile.", is_needed=False)
     boundary = next_cycle(found.task, found.at)
     if boundary is not None and found.skill is not None and found.skill.is_uncertain:
         more = FEW_WINDOWS - found.skill.num_windows

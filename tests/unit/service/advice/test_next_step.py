@@ -137,6 +137,17 @@ def test_a_version_that_knows_all_events_is_not_retrained_before_the_window_ends
     assert not knows_all_events(TASK, replace(NEW, newest=past, recent=recent), NOW)
 
 
+@pytest.mark.parametrize(("state", "text"), [("running", "Wait for the cycle"), ("released", "Nothing to do.")])
+def test_a_valid_version_has_nothing_to_do_unless_a_cycle_is_under_way(*, state: Any, text: str) -> None:
+    ends, day = to_micros(NOW + timedelta(days=9)), 86_400_000_000
+    manifest = SimpleNamespace(num_rows=100, cutoff=CUTOFF, trained_from=CUTOFF - 9 * day, window=day, gaps=())
+    served = SimpleNamespace(valid_until=ends, version="1", manifest=manifest)
+    task_state = replace(FED, recent=(RecentAttempt(CUTOFF, state, None),))
+    found = step(task_state, forecaster=cast("Forecaster", served))
+    assert found.text.startswith(text)
+    assert not found.is_needed
+
+
 def closed_by(value: float) -> TaskState:
     check = LimitCheck(NOW - timedelta(days=2), 0, "log_loss", value, 1.231, 48)
     row = Release(7, "1", "close", CUTOFF, None, check, "guard", "above", NOW)
