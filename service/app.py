@@ -20,6 +20,7 @@ from service.admin.erasures import erasures_router
 from service.admin.events import events_router
 from service.admin.health import health_router
 from service.admin.imports import imports_router
+from service.admin.lineage import lineage_router
 from service.admin.predictions import predictions_router
 from service.admin.releases import releases_router
 from service.admin.task_changes import task_changes_router
@@ -181,6 +182,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
         erasures_router(store, settings),
         events_router(store),
         imports_router(store, settings),
+        lineage_router(store),
         task_changes_router(store, registry, settings),
         predictions_router(store),
         health_router(follower, metrics),

@@ -116,6 +116,10 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", "/tasks/{task}/imports/{import}/retract"): Operation(
         "retractImport", {200: event_answers.ImportContent}, _json(ref("RetractionRequest"))
     ),
+    ("get", "/tasks/{task}/versions/{version}/rows"): Operation("listFitRows", {200: event_answers.FitRows}),
+    ("get", "/tasks/{task}/events/{event_id}/versions"): Operation(
+        "listEventVersions", {200: event_answers.EventVersions}
+    ),
     ("delete", "/tasks/{task}"): Operation("deleteTask", {202: answers.TaskChanged}),
     ("get", "/tasks/{task}/contents"): Operation("countContents", {200: answers.TaskContents}),
     ("get", "/tasks/{task}/changes"): Operation("listChanges", {200: answers.TaskChanges}),

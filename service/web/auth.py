@@ -35,6 +35,9 @@ _EVENTS = re.compile(r"/tasks/[^/]+/events")
 # The ends of paths of other protocols that ask for predictions (`service.protocols`).
 _ASKING = ("/invocations", "/infer")
 _INGEST = re.compile(r"/tasks/[^/]+/(labels|imports(/[^/]+/retract)?)")
+# Answers with the values of events, or about one.
+_FIT_ROWS = re.compile(r"/tasks/[^/]+/versions/[^/]+/rows")
+_EVENT_VERSIONS = re.compile(r"/tasks/[^/]+/events/.+/versions", re.DOTALL)
 # Where the name of a request's key is, in the state of its scope.
 KEY_NAME = "morrow.key"
 _LONGEST_HEADER = 1024
@@ -131,6 +134,10 @@ def needed_scope(method: str, path: str) -> KeyScope | None:
     if path == "/predict" or path.startswith("/predictions/") or is_asking:
         return "predict"
     if path == "/events" or path.startswith("/events/") or _EVENTS.fullmatch(path):
+        return "ingest"
+    if _FIT_ROWS.fullmatch(path):
+        return "admin"
+    if _EVENT_VERSIONS.fullmatch(path):
         return "ingest"
     if method in ("GET", "HEAD", "OPTIONS"):
         return None

@@ -59,8 +59,8 @@ class Forms:
         if all(form.is_own for form in self.forms):
             return sql.SQL("events")
         return sql.SQL(
-            "(SELECT task_id, event_id, revision, at, known_at, superseded_at, schema_id, label, "
-            "{} AS numbers, {} AS categories FROM events) AS events"
+            "(SELECT task_id, event_id, revision, at, known_at, superseded_at, received_at, erasure_id, schema_id, "
+            "label, {} AS numbers, {} AS categories FROM events) AS events"
         ).format(self._arrange("numbers"), self._arrange("categories"))
 
     def condition(self) -> sql.Composable:

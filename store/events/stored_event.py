@@ -1,6 +1,7 @@
 """Stored events, one or a page of them, with the names of their forms: the present revision, or what is there of one
 without a label."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from math import isfinite, isnan, nan
@@ -79,8 +80,6 @@ def list_events(
 
 
 def _read_row(row: Any) -> StoredEvent:
-    features = row.spec["features"]
-    numbers, categories = iter(row.numbers), iter(row.categories)
     is_regression = row.spec["target"]["kind"] == "regression"
     return StoredEvent(
         row.event_id,
@@ -88,13 +87,8 @@ def _read_row(row: Any) -> StoredEvent:
         row.at,
         row.known_at,
         row.received_at,
-        _read_label(row.label) if is_regression and row.label is not None else row.label,
-        {
-            one["name"]: (
-                _number(one["kind"], next(numbers, nan)) if is_numeric(one["kind"]) else next(categories, None) or None
-            )
-            for one in features
-        },
+        read_label(row.label) if is_regression and row.label is not None else row.label,
+        name_values([(one["name"], one["kind"]) for one in row.spec["features"]], row.numbers, row.categories),
         row.import_id,
     )
 
@@ -115,7 +109,18 @@ def _find_sealed(connection: Connection, task_id: int, event_id: str) -> _Sealed
     return _Sealed(**vars(row), spec=spec)
 
 
-def _read_label(stored: str) -> str | float:
+def name_values(
+    features: Iterable[tuple[str, str]], numbers: Iterable[float], categories: Iterable[str]
+) -> dict[str, Value]:
+    """The values of a row by the names of its features, as its sender wrote them; None is missing."""
+    number, category = iter(numbers), iter(categories)
+    return {
+        name: _number(kind, next(number, nan)) if is_numeric(kind) else next(category, None) or None
+        for name, kind in features
+    }
+
+
+def read_label(stored: str) -> str | float:
     """The label of a regression as a number; as text if it is no finite number, and was written past the API."""
     try:
         number = float(stored)

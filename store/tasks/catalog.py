@@ -157,6 +157,29 @@ def is_revised_since(connection: Connection, newest: Schema, moment: datetime) -
     return bool(connection.execute(created_at).scalar_one() > moment)
 
 
+def find_revision_at(connection: Connection, task_id: int, began: datetime, ended: datetime | None) -> Schema:
+    """The revision of a task by which a cycle of this time worked, with the recipe that was chosen by its end.
+
+    If none is that old, as by clocks that differ, it is the first. Raises NotFound, SpecUnreadable, ChoiceUnreadable.
+    """
+    of_task = _NEWEST.where(tasks.c.id == task_id)
+    first = select(func.min(schemas.c.revision)).where(schemas.c.task_id == task_id).scalar_subquery()
+    row = connection.execute(
+        of_task.where((schemas.c.created_at <= began) | (schemas.c.revision == first))
+    ).one_or_none()
+    if row is None:
+        raise NotFound("The task has just been deleted.")
+    try:
+        found = _schema(row)
+    except ValueError as error:
+        raise SpecUnreadable(row.name, row.revision) from error
+    chosen, spoilt = _with_choices(connection, [found])
+    if spoilt:
+        raise _choice_unreadable(found)
+    choice = chosen[0].choice
+    return found if choice is not None and ended is not None and choice.chosen_at > ended else chosen[0]
+
+
 def find_form(connection: Connection, newest: Schema, task: Task) -> Schema | None:
     """The stored schema of rows with the features of this earlier revision, for the target of the newest one.
 

@@ -69,6 +69,7 @@ ENTRANCES: list[tuple[str, str, Any]] = [
     ("GET", "/tasks/{}/contents", None),
     ("GET", "/tasks/{}/changes", None),
     ("GET", "/tasks/{}/models/3", None),
+    ("GET", "/tasks/{}/events/e1/versions", None),
     ("GET", "/pages/{}", None),
     ("GET", "/pages/{}/state", None),
     ("GET", "/pages/{}/events", None),
