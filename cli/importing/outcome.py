@@ -62,10 +62,10 @@ def print_imported(task: str, imported: Imported, *, dry_run: bool, corrected: s
     if len(imported.reasons) > NUM_REASONS_SHOWN:
         console.print(f"… and {len(imported.reasons) - NUM_REASONS_SHOWN} other reasons.", style="red")
     if imported.rejects is not None:
-        console.print(
-            f"The refused rows are in {imported.rejects}, with the reasons{_remedy(task, imported, corrected)}.",
-            markup=False,
-        )
+        said = f"The refused rows are in {imported.rejects}, with the reasons{_remedy(task, imported, corrected)}"
+        # A full stop would be copied with the command.
+        is_command = corrected is not None and said.endswith(corrected)
+        console.print(said if is_command else f"{said}.", markup=False)
     stored = imported.counts["created"] + imported.counts.get("unlabelled", 0)
     if imported.import_id is not None and stored:
         console.print(f"Import {imported.import_id}. If it was a mistake: {_retract(task, imported)}", markup=False)

@@ -121,26 +121,6 @@ def describe_raw_paths() -> Shape:
                 },
             }
         },
-        "/tasks/{task}/labels": {
-            "post": {
-                "tags": ["events"],
-                "summary": "Store labels apart from their events",
-                "description": "One label, an array of them, or lines of `application/x-ndjson` with one each. "
-                "A label joins the event of its `event_id` that is stored without one, or the logged answer of its "
-                "`prediction_id`, of which the event is made. Otherwise it is `waiting` until that arrives. The same "
-                "label again is a `duplicate`, another one a `conflict`: a correction goes to PUT /events/{event_id}.",
-                "parameters": [_TASK_IN_PATH],
-                "responses": {
-                    "200": {"description": "A result for each label"},
-                    "409": {
-                        "description": "A single label contradicts the stored one, or its event was erased; or the "
-                        "task is archived"
-                    },
-                    "422": {"description": "A single label breaks a rule"},
-                    "503": _NOTHING_STORED,
-                },
-            }
-        },
         "/events/{event_id}": {
             "get": {
                 "tags": ["events"],
@@ -174,5 +154,25 @@ def describe_raw_paths() -> Shape:
                     "503": _NOTHING_STORED,
                 },
             },
+        },
+        "/tasks/{task}/labels": {
+            "post": {
+                "tags": ["events"],
+                "summary": "Store labels apart from their events",
+                "description": "One label, an array of them, or lines of `application/x-ndjson` with one each. "
+                "A label joins the event of its `event_id` that is stored without one, or the logged answer of its "
+                "`prediction_id`, of which the event is made. Otherwise it is `waiting` until that arrives. The same "
+                "label again is a `duplicate`, another one a `conflict`: a correction goes to PUT /events/{event_id}.",
+                "parameters": [_TASK_IN_PATH],
+                "responses": {
+                    "200": {"description": "A result for each label"},
+                    "409": {
+                        "description": "A single label contradicts the stored one, or its event was erased; or the "
+                        "task is archived"
+                    },
+                    "422": {"description": "A single label breaks a rule"},
+                    "503": _NOTHING_STORED,
+                },
+            }
         },
     }

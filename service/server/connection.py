@@ -61,7 +61,8 @@ class Connection(HttpToolsProtocol):
         self._is_offer = False  # the head that was just read offers another protocol
         self._opening = b""  # the first bytes, until a request is complete
         self._num_fed = 0  # bytes of the piece that is being read, if one is
-        self._num_open = 0  # bytes of the pieces since the one in which a head began, or a part of a body came
+        self._num_begun = 0  # bytes of the piece in which the head began that is being read
+        self._num_open = 0  # bytes of the pieces since that one, or since one with a part of a body
         self._head_timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
@@ -128,7 +129,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self._is_in_head = True
         if not self._is_offer:
-            self._num_open = 0
+            self._num_begun, self._num_open = self._num_fed, 0
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
@@ -139,7 +140,7 @@ class Connection(HttpToolsProtocol):
                 self._is_offer = True  # `_parse` reads this head again
                 return
             self.app, self.url = partial(self._refuse_head, 400, _NO_PROXY), b"/"
-        elif self._num_fed + self._num_open > MAX_HEAD_BYTES and self._head_size() > MAX_HEAD_BYTES:
+        elif self._num_begun + self._num_open > MAX_HEAD_BYTES and self._head_size() > MAX_HEAD_BYTES:
             self.app = partial(self._refuse_head, 431, _TOO_LARGE)
             self.url = b"/"  # uvicorn's URL parser fails on a URL longer than the limit of a head
         elif not self._names_host():

@@ -55,7 +55,7 @@ def test_a_task_is_applied_shown_filled_and_retrained(api: str, tmp_path: Path) 
     assert say(api, *erasing, typed="n\n").code == 1
     erased = say(api, *erasing, typed="y\n")
     assert erased.code == 0
-    assert "1 event erased in 1 revision, and 0 refused rows; 0 were erased before." in erased.out
+    assert "1 event erased in 1 revision, 0 refused rows and 0 logged answers; 0 were erased before." in erased.out
     ids = tmp_path / "ids.txt"
     ids.write_text("b\nc\nb\n\n")
     told = say(api, "events", "erase", "flights", "--file", str(ids), "--reason", "asked", "--yes", "--json")

@@ -86,16 +86,27 @@ def test_workers_count_and_are_replaced_while_their_temporary_folder_is_full(
             return {}
         return {worker["pid"]: worker["version"] for worker in found}
 
+    def await_all() -> set[int]:
+        """The pids of all workers, once one of them sees all with the version."""
+        last: dict[int, str | None] = {}
+
+        def are_all() -> bool:
+            last.clear()
+            last.update(seen())
+            return [*last.values()] == [version] * NUM_WORKERS
+
+        wait_for("all workers", are_all, log)
+        return set(last)
+
     with running(environment, tmp_path / "tmp", log) as (url, _, folder):
-        wait_for("all workers", lambda: [*seen().values()] == [version] * NUM_WORKERS, log)
-        pids = set(seen())
+        pids = await_all()
         fill(folder)
         paths = ["/predict", "/events", "/tasks", f"/tasks/{task}", "/livez", "/readyz", "/metrics", "/docs", "/nosuch"]
         for path in paths:
             for method in METHODS:
                 for _ in range(NUM_WORKERS):
                     httpx.request(method, url + path, timeout=60)
-        assert set(seen()) == pids
+        assert await_all() == pids
         assert 'status="405"' in httpx.get(f"{url}/metrics", timeout=60).raise_for_status().text
         os.kill(min(pids), signal.SIGKILL)
         # It finds no room to tell the other of itself either.

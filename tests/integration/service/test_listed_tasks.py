@@ -157,7 +157,9 @@ def write_past(engine: Engine, name: str, statement: str) -> None:
     Each is dropped in a transaction of its own: one that locks two tables may deadlock with a look of the service.
     """
     with engine.begin() as connection:
-        kept = connection.execute(text("SELECT conrelid::regclass, conname FROM pg_constraint WHERE contype = 'c'"))
+        # Those of a partition go with the one of its table.
+        own = "SELECT conrelid::regclass, conname FROM pg_constraint WHERE contype = 'c' AND coninhcount = 0"
+        kept = connection.execute(text(own))
         named = [(str(table), constraint) for table, constraint in kept.all()]
     for table, constraint in named:
         if not table.startswith(("information_schema", "pg_")) and table != "-":
