@@ -237,4 +237,5 @@ def test_a_trainer_rests_between_windows_and_trains_late_where_it_was_stopped_an
     requested = [line for line in lines if line["event"] == "cycle.requested"]
     assert [line["late_seconds"] > 2 for line in requested if line["cutoff"] == format_moment(boundary)] == [True]
     # The schedule is in no job store that an upgrade could fail to read.
-    assert set(inspect(engine).get_table_names()) == {*metadata.tables, "alembic_version"}
+    tables = {name for name in inspect(engine).get_table_names() if not name.startswith("predictions_")}
+    assert tables == {*metadata.tables, "alembic_version"}

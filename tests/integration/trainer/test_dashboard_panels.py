@@ -38,8 +38,8 @@ RULES = DOCKER / "prometheus-rules.yml"
 # A name, and the conditions on its labels if there are any.
 SELECTOR = re.compile(r"\b(morrow_\w+)(?:\{([^}]*)\})?")
 CONDITION = re.compile(r'(\w+)(=~|=)"([^"]*)"')
-# Series that begin with what they count, which a healthy cycle does not have.
-RARE = {"morrow_answers_not_finite_total"}
+# Series that begin with what they tell, which a healthy task does not have.
+RARE = {"morrow_answers_not_finite_total", "morrow_closing_error_ratio"}
 
 Samples = list[tuple[str, Mapping[str, str]]]
 
