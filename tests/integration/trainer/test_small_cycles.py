@@ -22,8 +22,8 @@ from trainer.scheduling.workers.orphaned_runs import Settled
 from trainer.tracking import run_buffer
 
 # Three of them are for withdrawn rows and garbled ones: what was retracted, which cells count, and a calibration that
-# is read apart from its bound.
-MOST_STATEMENTS = 34
+# is read apart from its bound. One finds the files of sealed events.
+MOST_STATEMENTS = 35
 MOST_TRANSACTIONS = 25
 # Files are the parts of a version, what is read back of it and of the champion, and the pictures of the run.
 MOST_REQUESTS = {"runs": 8, "models": 9, "experiments": 1, "files": 24}
