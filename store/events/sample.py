@@ -12,7 +12,7 @@ from psycopg import sql
 from sqlalchemy import Connection, select
 
 from contracts.clock import to_micros
-from store.database import events
+from store.database import FIRST_MOMENT, LAST_MOMENT, events, is_readable
 from store.events.row_forms import BLANK_CLASS, Forms, find_forms
 from store.events.sealed.newest_rows import Outermost, read_outermost
 from store.events.sealed.parquet_rows import StoredRow
@@ -54,12 +54,14 @@ def read_sample(connection: Connection, schema: Schema) -> Sample:
         "CASE WHEN row_number() OVER (ORDER BY at DESC) <= {most_rows} THEN categories END, "
         "event_id, at "
         "FROM {source} WHERE task_id = {task_id} AND superseded_at IS NULL AND {condition} AND label <> {blank} "
-        "ORDER BY at DESC LIMIT {most}"
+        "AND at BETWEEN {first} AND {last} ORDER BY at DESC LIMIT {most}"
     ).format(
         source=forms.source(),
         task_id=sql.Literal(schema.task_id),
         condition=forms.condition(),
         blank=sql.Literal(BLANK_CLASS),
+        first=sql.Literal(FIRST_MOMENT),
+        last=sql.Literal(LAST_MOMENT),
         most_rows=sql.Literal(MAX_ROWS),
         most=sql.Literal(_most(schema)),
     )
@@ -136,7 +138,7 @@ def _name_odd(connection: Connection, task_id: int, odd: Sequence[str]) -> Seque
     """Ids and labels of some of the newest rows that have one of these labels."""
     newest = (
         select(events.c.event_id, events.c.label, events.c.at)
-        .where(events.c.task_id == task_id, events.c.superseded_at.is_(None))
+        .where(events.c.task_id == task_id, events.c.superseded_at.is_(None), is_readable(events.c.at))
         .order_by(events.c.at.desc())
         .limit(MAX_LABELS)
         .subquery()
