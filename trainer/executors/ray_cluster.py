@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -188,6 +189,8 @@ def _connected(settings: TrainerSettings) -> Iterator[ModuleType]:
     exempt_own(os.environ, settings.ray_address)
     try:
         if not _is_connected(ray):
+            # Ray warns of an address that does not answer in time, and then raises ConnectionError.
+            warnings.filterwarnings("ignore", "Ray Client connection timed out", UserWarning)
             ray.init(settings.ray_address, namespace="morrow", log_to_driver=False)
     except (OSError, RuntimeError, grpc.RpcError, ray.exceptions.RayError) as error:
         disconnect()
