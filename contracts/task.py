@@ -20,12 +20,12 @@ from pydantic import (
     model_validator,
 )
 
-from contracts.boosting import Boosting
 from contracts.clock import MICROSECOND, Clock
 from contracts.durations import CENTURY
-from contracts.prediction_log import PredictionLog
 from contracts.shown import MAX_SHOWN
-from contracts.spec_values import RESERVED_NAMES, Duration, Length, Name, Spec, Text, suggest_name
+from contracts.spec.boosting import Boosting
+from contracts.spec.prediction_log import PredictionLog
+from contracts.spec.spec_values import RESERVED_NAMES, Duration, Length, Name, Spec, Text, suggest_name
 
 MAX_FEATURES = 512
 Kind = Literal["number", "integer", "boolean", "category"]

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from contracts.boosting import Boosting
-from contracts.prediction_log import PredictionLog
-from contracts.spec_values import RESERVED_NAMES, Spec
+from contracts.spec.boosting import Boosting
+from contracts.spec.prediction_log import PredictionLog
+from contracts.spec.spec_values import RESERVED_NAMES, Spec
 from contracts.task import Feature, Guard, Target, Task, Training
 from handbook.api import api_page
 from handbook.commands import benchmarks_page, commands_page

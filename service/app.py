@@ -16,13 +16,13 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from service.admin.cycles import cycles_router
-from service.admin.erasures import erasures_router
-from service.admin.events import events_router
 from service.admin.health import health_router
-from service.admin.imports import imports_router
-from service.admin.lineage import lineage_router
 from service.admin.predictions import predictions_router
 from service.admin.releases import releases_router
+from service.admin.stored_events.erasures import erasures_router
+from service.admin.stored_events.events import events_router
+from service.admin.stored_events.imports import imports_router
+from service.admin.stored_events.lineage import lineage_router
 from service.admin.task_changes import task_changes_router
 from service.admin.tasks import tasks_router
 from service.dashboard.pages import pages_router

@@ -9,7 +9,7 @@ import typer
 from cli.client.api import ask, open_api
 from cli.client.options import LOCAL_URL, Actor, AsJson, Reason, Url
 from cli.client.output import confirm, print_facts, print_json
-from cli.commands.file_options import (
+from cli.file_rows.file_options import (
     AtFormat,
     DayFirst,
     DecimalMark,

@@ -7,7 +7,7 @@ import typer
 
 from cli.client.options import LOCAL_URL, AsJson, Url, parse_moment_option
 from cli.client.output import print_json
-from cli.commands.file_options import (
+from cli.file_rows.file_options import (
     AtFormat,
     DayFirst,
     DecimalMark,

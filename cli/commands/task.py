@@ -10,7 +10,7 @@ import typer
 from cli.client.api import ask, open_api
 from cli.client.options import LOCAL_URL, Actor, AsJson, Url
 from cli.client.output import confirm, print_facts, print_json
-from cli.commands.file_options import (
+from cli.file_rows.file_options import (
     AtFormat,
     DayFirst,
     DecimalMark,
@@ -49,7 +49,7 @@ def apply_task(
     url: Url = LOCAL_URL,
 ) -> None:
     """Define a task, or a new revision of it."""
-    from contracts.spec_values import IDENTIFIER, NAMES_RULE, suggest_name
+    from contracts.spec.spec_values import IDENTIFIER, NAMES_RULE, suggest_name
 
     spec = read_task_file(file)
     name = spec.get("name")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from cli.reading.options import Options
 from cli.reading.tables import absent_column, find_dropped, list_columns, shorten
 from contracts.errors import Fault, InvalidInput
-from contracts.spec_values import find_near, list_names, suggest_name
+from contracts.spec.spec_values import find_near, list_names, suggest_name
 from contracts.task import Task
 
 # The column in which `cli.file_rows.rejects` writes why a row was refused. No feature can have this name, because names

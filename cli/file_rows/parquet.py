@@ -19,7 +19,7 @@ from cli.reading.options import DEFAULTS, Options
 from cli.reading.tables import find_dropped, refuse_twice
 from contracts.clock import EPOCH
 from contracts.errors import Fault, InvalidInput, NotFound
-from contracts.spec_values import EXACT_INTEGER
+from contracts.spec.spec_values import EXACT_INTEGER
 from contracts.task import Task, is_numeric
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 import re
 
 from cli.inferring.kinds import Judged
-from contracts.spec_values import MAX_TEXT, PRINTABLE
+from contracts.spec.spec_values import MAX_TEXT, PRINTABLE
 from contracts.truth import unify_truth
 
 _MAX_CLASSES = 20

@@ -19,7 +19,7 @@ from cli.reading.numbers import NumberStyle
 from cli.reading.options import Options
 from contracts.durations import parse_duration
 from contracts.errors import Fault, InvalidInput
-from contracts.spec_values import find_near, list_names
+from contracts.spec.spec_values import find_near, list_names
 from contracts.task import MAX_FEATURES, Kind
 
 _TIMES = (

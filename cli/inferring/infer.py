@@ -19,7 +19,7 @@ from cli.inferring.task_file import write_task_file
 from cli.reading.options import Options, name_options
 from cli.reading.sources import is_pipe, name_of
 from contracts.shown import say_count
-from contracts.spec_values import suggest_name
+from contracts.spec.spec_values import suggest_name
 from contracts.task import Task
 from service.advice.import_options import spell_import
 

@@ -13,7 +13,7 @@ from cli.reading.options import Options
 from contracts.errors import InvalidInput
 from contracts.missing import INSTEAD_OF_NUMBERS, MISSING
 from contracts.shown import say_count
-from contracts.spec_values import MAX_TEXT, suggest_name
+from contracts.spec.spec_values import MAX_TEXT, suggest_name
 from contracts.task import Kind
 from contracts.truth import TRUTHS
 

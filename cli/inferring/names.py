@@ -6,7 +6,7 @@ from dataclasses import replace
 from cli.file_rows.columns import OWN_COLUMNS, normalise
 from cli.inferring.kinds import Judged
 from cli.reading.options import Options
-from contracts.spec_values import RESERVED_NAMES
+from contracts.spec.spec_values import RESERVED_NAMES
 
 
 def name_features(

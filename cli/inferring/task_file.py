@@ -9,7 +9,7 @@ from cli.inferring.guess import Guessed
 from cli.inferring.kinds import Judged
 from cli.inferring.profile import Profile
 from contracts.shown import say_count
-from contracts.spec_values import suggest_name
+from contracts.spec.spec_values import suggest_name
 
 _WIDTH = 118
 # Share of the labels above which one value is their median.

@@ -12,7 +12,7 @@ from cli.reading.csv_lines import Broken, Record, read_records
 from cli.reading.dialects import Dialect, find_dialect, find_encoding, is_broken, name_encoding, open_text
 from cli.reading.options import Options
 from contracts.errors import Fault, InvalidInput
-from contracts.spec_values import find_near, suggest_name
+from contracts.spec.spec_values import find_near, suggest_name
 
 # The rows that show how a column writes its values.
 NUM_SAMPLE_ROWS = 5000

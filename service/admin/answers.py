@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from contracts.quality.skill import Skill
 from contracts.quality.trust import Trust
-from contracts.spec_values import Spec
+from contracts.spec.spec_values import Spec
 from contracts.task import Task, Training
 from contracts.verdict import Comparison
 from service.advice.next_step import NextStep

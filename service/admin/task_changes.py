@@ -17,7 +17,7 @@ from starlette.responses import Response
 from contracts.clock import format_moment, to_micros
 from contracts.errors import Conflict, Fault, InvalidInput, Unavailable
 from contracts.shown import say_count, shorten
-from contracts.spec_values import IDENTIFIER, NAMES_RULE, SCHEMA_PRINTABLE, suggest_name
+from contracts.spec.spec_values import IDENTIFIER, NAMES_RULE, SCHEMA_PRINTABLE, suggest_name
 from service.admin import answers
 from service.database import Store
 from service.models.registry.client import find_holder

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from contracts.errors import Fault, InvalidInput
-from contracts.spec_values import EXACT_INTEGER, Spec, find_near
+from contracts.spec.spec_values import EXACT_INTEGER, Spec, find_near
 from contracts.task import Feature, Task
 from service.errors import Malformed
 from service.validation.lossless_json import decode_text, limit_values

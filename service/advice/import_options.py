@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contracts.spec_values import MAX_TEXT, PRINTABLE
+from contracts.spec.spec_values import MAX_TEXT, PRINTABLE
 
 # What a file of questions lacks: a mapping of one of these names does not concern it.
 _OF_EVENTS_ALONE = ("event_id", "known_at", "label")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Set
 from types import MappingProxyType
 from typing import Any
 
-from contracts.spec_values import find_near
+from contracts.spec.spec_values import find_near
 from contracts.task import Feature, Task, is_numeric
 
 # Keys that have a line of their own, or that say nothing about fits.

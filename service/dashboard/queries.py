@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, TextClause, exists, func, not_
 from contracts.clock import MICROSECOND, format_moment, from_micros, to_micros
 from contracts.quality.skill import Skill
 from contracts.quality.trust import Trust
-from contracts.spec_values import MAX_TEXT
+from contracts.spec.spec_values import MAX_TEXT
 from contracts.task import Task
 from contracts.verdict import COUNTED_WINDOWS
 from service.advice.label_doubts import LabelDoubts, read_doubts

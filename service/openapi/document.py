@@ -12,9 +12,10 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from service.admin import answers, event_answers
-from service.admin.events import ListedEvents
+from service.admin import answers
 from service.admin.predictions import LoggedAnswer
+from service.admin.stored_events import event_answers
+from service.admin.stored_events.events import ListedEvents
 from service.ingest.endpoint import CorrectionResult, IngestResult
 from service.ingest.labels import LabelsResult
 from service.ingest.stored_event import EventFound

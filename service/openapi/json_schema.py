@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from contracts.spec_values import MAX_TEXT, SCHEMA_PRINTABLE
+from contracts.spec.spec_values import MAX_TEXT, SCHEMA_PRINTABLE
 
 Shape = dict[str, Any]
 REF = "#/components/schemas/{name}"

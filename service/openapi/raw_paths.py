@@ -1,6 +1,6 @@
 """The paths of /predict and /events, which are raw ASGI applications and so unknown to FastAPI."""
 
-from contracts.spec_values import IDENTIFIER
+from contracts.spec.spec_values import IDENTIFIER
 from service.openapi.json_schema import MOMENT, Shape, ref, text
 
 _TASK: Shape = {

@@ -12,9 +12,9 @@ import msgspec
 from msgspec import UnsetType
 from pydantic.json_schema import GenerateJsonSchema
 
-from contracts.spec_values import IDENTIFIER, Spec
+from contracts.spec.spec_values import IDENTIFIER, Spec
 from contracts.task import Task
-from service.admin.given_options import MAX_NAMED
+from service.admin.stored_events.given_options import MAX_NAMED
 from service.openapi.json_schema import MOMENT, REF, Shape, closed, many, nullable, ref, text
 from service.web.fields import MAX_ACTOR, MAX_IDS, MAX_REASON
 

@@ -7,7 +7,7 @@ from math import isnan
 
 import msgspec
 
-from contracts.prediction_log import PredictionLog
+from contracts.spec.prediction_log import PredictionLog
 from contracts.task import Feature, Task
 from service.models.follower import Follower
 from service.models.forecaster import LoadedForecaster

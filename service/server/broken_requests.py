@@ -55,7 +55,7 @@ def _explain_target(target: bytes) -> str:
 
 
 def _suggest(name: str) -> str:
-    from contracts.spec_values import suggest_name  # loads NumPy, which a supervisor of workers never needs
+    from contracts.spec.spec_values import suggest_name  # loads NumPy, which a supervisor of workers never needs
 
     return f"is it {suggest_name(name)}? The task's file lists its features (GET /tasks/{{task}})."
 

@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from contracts.spec_values import EXACT_INTEGER
+from contracts.spec.spec_values import EXACT_INTEGER
 from contracts.task import Feature, Task, is_numeric
 from contracts.truth import spell_code
 from service.validation.lossless_json import count_character, without_escapes

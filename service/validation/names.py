@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 
 from contracts.errors import Fault, InvalidInput, NotFound
-from contracts.spec_values import find_near, find_same, list_names
+from contracts.spec.spec_values import find_near, find_same, list_names
 from service.validation.lossless_json import JsonObject
 from service.validation.options import NAMES
 

@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
 from contracts.clock import parse_moment
-from contracts.spec_values import EXACT_INTEGER
+from contracts.spec.spec_values import EXACT_INTEGER
 from contracts.task import Kind, Task
 from contracts.truth import parse_truth
 from service.validation.columns import REFUSALS, find_integers, require_printable

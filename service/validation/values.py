@@ -15,7 +15,7 @@ from msgspec import Meta
 from contracts.clock import EPOCH, parse_moment, to_micros
 from contracts.missing import INFINITE, MISSING
 from contracts.shown import MAX_SHOWN
-from contracts.spec_values import EXACT_INTEGER, MAX_TEXT, PRINTABLE
+from contracts.spec.spec_values import EXACT_INTEGER, MAX_TEXT, PRINTABLE
 from contracts.truth import TRUTHS, spell_truth
 
 # A finite 64-bit float, or an integer that is exactly one. The limits of a float refuse a query's "nan" and "inf".

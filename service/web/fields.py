@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from contracts.errors import Fault, InvalidInput
-from contracts.spec_values import find_near, list_names
+from contracts.spec.spec_values import find_near, list_names
 from service.validation.lossless_json import JsonObject, decode_json, decode_text, limit_values
 from service.validation.names import printable
 from service.validation.values import NumberLiteral, json_text

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from contracts.clock import parse_moment
 from contracts.errors import Fault, InvalidInput
-from contracts.spec_values import IDENTIFIER
+from contracts.spec.spec_values import IDENTIFIER
 from contracts.truth import TRUTHS
 from service.validation.names import printable
 

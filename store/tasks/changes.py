@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, select, text
 
 from contracts.clock import format_moment, to_micros
 from contracts.errors import NotFound, TaskRenamed
-from contracts.spec_values import say_no_task
+from contracts.spec.spec_values import say_no_task
 from store.database import task_changes, tasks
 
 Lifecycle = Literal["active", "paused", "archived"]

@@ -15,9 +15,9 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from contracts.boosting import Boosting
 from contracts.clock import Clock
 from contracts.errors import ArtefactRefused
+from contracts.spec.boosting import Boosting
 from contracts.task import RegressionLoss, Task, Training
 from store.events.reading.columns import EventColumns
 from trainer.data.encoder import Encoded, Encoder, encode, fit_encoder, phase

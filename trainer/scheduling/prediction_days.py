@@ -16,7 +16,7 @@ import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from contracts.prediction_log import PredictionLog
+from contracts.spec.prediction_log import PredictionLog
 from store.outages import name_outage
 from store.predictions.partitions import (
     delete_before,

@@ -6,7 +6,7 @@ A task is given up only if the history of changes says so. A database that merel
 from collections.abc import Mapping, Sequence
 
 from contracts.errors import MorrowError, NotFound, TaskArchived, TaskRenamed
-from contracts.spec_values import say_no_task
+from contracts.spec.spec_values import say_no_task
 from store.tasks.changes import Departures
 
 

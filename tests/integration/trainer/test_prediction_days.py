@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from sqlalchemy import Engine, text
 
 from contracts.clock import to_micros
-from contracts.prediction_log import PredictionLog
+from contracts.spec.prediction_log import PredictionLog
 from store.predictions.ids import PredictionIds
 from store.predictions.partitions import list_partitions
 from store.predictions.rows import write_row, write_source

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from contracts.spec_values import suggest_name
+from contracts.spec.spec_values import suggest_name
 from contracts.task import Task, Training, read_task, read_training
 
 SPEC: dict[str, Any] = {

@@ -13,7 +13,7 @@ from benchmarks.paper.choose_released import Chosen, choose_released, choosing_o
 from benchmarks.paper.recipes import PAPER, WEIGHTED, WEIGHTS, find_recipe
 from benchmarks.paper.sets import SETS, PaperSet
 from benchmarks.paper.sets.tabular import Tabular
-from contracts.boosting import Boosting
+from contracts.spec.boosting import Boosting
 from contracts.task import read_training
 from trainer.tuning.search import Budget
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import Fault, InvalidInput
-from contracts.spec_values import say_no_task
+from contracts.spec.spec_values import say_no_task
 from service.validation.question_decoder import Row
 from service.validation.rules import Refusal, compile_rules
 from store.events.batches import Event

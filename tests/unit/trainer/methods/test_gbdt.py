@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from contracts.boosting import Boosting
 from contracts.errors import ArtefactRefused
+from contracts.spec.boosting import Boosting
 from contracts.task import Task
 from store.events.reading.columns import EventColumns
 from tests.unit.tiny_events import HOUR, rows, task

@@ -8,7 +8,8 @@ from sqlalchemy import Connection
 from starlette.responses import Response
 
 from contracts.clock import format_moment, to_micros
-from service.admin import answers, event_answers
+from service.admin import answers
+from service.admin.stored_events import event_answers
 from service.database import Store
 from service.web.parameters import ID_PATTERN, WITHOUT_NUL, TaskInPath, check_texts, read_id, takes_only
 from store.cycles.trained_versions import TrainedVersion, find_trained_version

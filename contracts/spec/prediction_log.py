@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from contracts.spec_values import Spec
+from contracts.spec.spec_values import Spec
 
 
 class PredictionLog(Spec):

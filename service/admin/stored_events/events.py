@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from starlette.responses import Response
 
 from contracts.clock import to_micros
-from contracts.spec_values import SCHEMA_PRINTABLE
+from contracts.spec.spec_values import SCHEMA_PRINTABLE
 from service.admin import answers
 from service.database import Store
 from service.ingest.stored_event import EventFound, describe_event

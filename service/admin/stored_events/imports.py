@@ -12,9 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from contracts.clock import format_moment, to_micros
-from service.admin import answers, event_answers
-from service.admin.given_options import json_import_options
-from service.admin.sealed_files import rewrite_files
+from service.admin import answers
+from service.admin.stored_events import event_answers
+from service.admin.stored_events.given_options import json_import_options
+from service.admin.stored_events.sealed_files import rewrite_files
 from service.advice.future_events import CLOCKS_APART, warn_of_future, warn_of_import
 from service.advice.last_import import read_options
 from service.advice.row_warnings import RowWarnings, read_row_warnings

@@ -9,8 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from contracts.clock import format_moment, to_micros
-from service.admin import answers, event_answers
-from service.admin.sealed_files import rewrite_files
+from service.admin import answers
+from service.admin.stored_events import event_answers
+from service.admin.stored_events.sealed_files import rewrite_files
 from service.database import Store
 from service.settings import ServiceSettings
 from service.web.auth import actor_of

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from contracts.spec_values import list_names
+from contracts.spec.spec_values import list_names
 from service.advice.import_options import ImportOptions
 from service.validation.lossless_json import JsonObject
 from service.validation.names import printable
