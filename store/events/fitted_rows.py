@@ -20,7 +20,7 @@ from contracts.errors import NotFound
 from contracts.quality.far_values import count_far_off_ends, most_far_off
 from store.cycles.trained_versions import COLUMNS, HAS_TRAINED, TrainedVersion, as_trained_version
 from store.database import FIRST_MOMENT, cycles, erasures, imports
-from store.events.lookups import OF_TASK, has_given_id
+from store.events.lookups import OF_TASK, has_given_id, is_readable
 from store.events.reading.unstored import is_withheld
 from store.events.row_forms import Forms, find_forms
 from store.events.sealed.manifest import list_files
@@ -202,7 +202,7 @@ def _open_fit(connection: Connection, task_id: int, trained: TrainedVersion) -> 
         "schema_ids": sql.Literal(forms.schema_ids),
         "is_number": sql.SQL("true" if task.is_classification else _IS_NUMBER),
     }
-    known, erased = _KNOWN.format(**given), _ERASED.format(**given)
+    known, erased = (part.format(**given, are_readable=_ARE_READABLE) for part in (_KNOWN, _ERASED))
     of_task = sql.SQL("task_id = {task_id} AND at < {cutoff}").format(**given)
     whole = _Fit(schema, trained, forms, forms.source(), known, to_micros(FIRST_MOMENT), trained.cutoff - 1)
     span = _find_span(connection, whole, sql.SQL("{} AND {}").format(of_task, known))
@@ -298,13 +298,14 @@ def _fetch(connection: Connection, query: sql.Composed) -> list[tuple[Any, ...]]
 # As `EventColumns.as_of` and the snapshot of the cycle have it.
 _KNOWN = sql.SQL(
     "(known_at <= {cutoff} AND (superseded_at IS NULL OR superseded_at > {cutoff}) AND received_at <= {read_at} "
-    "AND {counts} AND {is_number})"
+    "AND {counts} AND {is_number} AND {are_readable})"
 )
 # Of an erased event only its first revision says when it came.
 _ERASED = sql.SQL(
     "(revision = 1 AND known_at <= {cutoff} AND received_at <= {read_at} AND schema_id = ANY({schema_ids}) "
-    "AND erasure_id IN (SELECT id FROM erasures WHERE task_id = {task_id} AND at > {read_at}))"
+    "AND erasure_id IN (SELECT id FROM erasures WHERE task_id = {task_id} AND at > {read_at}) AND {are_readable})"
 )
+_ARE_READABLE = sql.SQL(" AND ".join(map(is_readable, ("at", "known_at", "received_at"))))
 _IS_NUMBER = """label COLLATE "C" >= '+' AND label COLLATE "C" < ':'"""
 
 _EXISTS = text(f"""

@@ -18,6 +18,11 @@ def has_given_id(events: str = "events") -> str:
     return _has_id(events, "(SELECT CAST(:event_id AS text))")
 
 
+def is_readable(column: str) -> str:
+    """A condition: Python's calendar has the moment. Rows that were written past the API may hold others."""
+    return f"{column} BETWEEN '0001-01-01T00:00:00Z' AND '9999-12-31T23:59:59.999999Z'"
+
+
 def each_of(ids: str, columns: str, condition: str, *, lock: str = "", table: str = "events") -> str:
     """An item of FROM, named `found`: columns of the events of these ids that meet a condition, in the order of ids.
 

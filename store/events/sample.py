@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from psycopg import sql
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, text
 
 from contracts.clock import to_micros
-from store.database import FIRST_MOMENT, LAST_MOMENT, events, is_readable
+from store.database import events
+from store.events.lookups import is_readable
 from store.events.row_forms import BLANK_CLASS, Forms, find_forms
 from store.events.sealed.newest_rows import Outermost, read_outermost
 from store.events.sealed.parquet_rows import StoredRow
@@ -54,14 +55,13 @@ def read_sample(connection: Connection, schema: Schema) -> Sample:
         "CASE WHEN row_number() OVER (ORDER BY at DESC) <= {most_rows} THEN categories END, "
         "event_id, at "
         "FROM {source} WHERE task_id = {task_id} AND superseded_at IS NULL AND {condition} AND label <> {blank} "
-        "AND at BETWEEN {first} AND {last} ORDER BY at DESC LIMIT {most}"
+        "AND {is_readable} ORDER BY at DESC LIMIT {most}"
     ).format(
         source=forms.source(),
         task_id=sql.Literal(schema.task_id),
         condition=forms.condition(),
         blank=sql.Literal(BLANK_CLASS),
-        first=sql.Literal(FIRST_MOMENT),
-        last=sql.Literal(LAST_MOMENT),
+        is_readable=sql.SQL(is_readable("at")),
         most_rows=sql.Literal(MAX_ROWS),
         most=sql.Literal(_most(schema)),
     )
@@ -138,7 +138,7 @@ def _name_odd(connection: Connection, task_id: int, odd: Sequence[str]) -> Seque
     """Ids and labels of some of the newest rows that have one of these labels."""
     newest = (
         select(events.c.event_id, events.c.label, events.c.at)
-        .where(events.c.task_id == task_id, events.c.superseded_at.is_(None), is_readable(events.c.at))
+        .where(events.c.task_id == task_id, events.c.superseded_at.is_(None), text(is_readable("at")))
         .order_by(events.c.at.desc())
         .limit(MAX_LABELS)
         .subquery()

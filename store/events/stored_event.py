@@ -13,7 +13,7 @@ from contracts.clock import from_micros
 from contracts.errors import NotFound
 from contracts.task import is_numeric
 from store.database import schemas
-from store.events.lookups import has_given_id
+from store.events.lookups import has_given_id, is_readable
 from store.events.sealed.newest_rows import read_page
 from store.events.sealed.parquet_rows import StoredRow
 from store.events.sealed.returning import find_row
@@ -162,7 +162,7 @@ def _listing(condition: str) -> str:
                 AND first.event_id = current.event_id AND first.revision = 1) AS import_id
         FROM (
             SELECT * FROM events WHERE task_id = :task_id AND superseded_at IS NULL AND at BETWEEN :first AND :last
-                AND {condition}
+                AND {is_readable("known_at")} AND {is_readable("received_at")} AND {condition}
             ORDER BY at DESC, event_id COLLATE "C" DESC LIMIT :limit
         ) AS current JOIN schemas ON schemas.id = current.schema_id
         ORDER BY current.at DESC, current.event_id COLLATE "C" DESC

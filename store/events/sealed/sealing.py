@@ -25,6 +25,7 @@ from contracts.errors import Conflict
 from contracts.failure import Failure, FailureCode
 from store.database import FIRST_MOMENT, LAST_MOMENT, sealed_files
 from store.errors import StoreOutage
+from store.events.lookups import is_readable
 from store.events.row_forms import NUMBER
 from store.events.sealed.manifest import (
     ADD_IDS,
@@ -301,12 +302,9 @@ def _await_earlier(engine: Engine, seconds: float) -> None:
 
 _TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtext('morrow.sealing'), :task_id)")
 _TARGETS = text("SELECT id, spec -> 'target' ->> 'kind' AS kind FROM schemas WHERE task_id = :task_id")
-_NEWEST = text("""
-    SELECT at FROM events WHERE task_id = :task_id AND superseded_at IS NULL ORDER BY at DESC OFFSET :count LIMIT 1
-""")
-_OLDEST = text("""
-    SELECT at FROM events WHERE task_id = :task_id AND superseded_at IS NULL ORDER BY at OFFSET :count LIMIT 1
-""")
+_CURRENT = f"FROM events WHERE task_id = :task_id AND superseded_at IS NULL AND {is_readable('at')}"
+_NEWEST = text(f"SELECT at {_CURRENT} ORDER BY at DESC OFFSET :count LIMIT 1")
+_OLDEST = text(f"SELECT at {_CURRENT} ORDER BY at OFFSET :count LIMIT 1")
 
 # Whatever a row of the table of today could not be is left alone, so that each sealed row can be stored again.
 _SEALABLE = """

@@ -11,14 +11,17 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from structlog.testing import capture_logs
 
+from contracts.clock import to_micros
 from contracts.errors import OutsideHorizon
 from service.advice.row_warnings import read_row_warnings
-from store.database import metadata
+from store.database import FIRST_MOMENT, LAST_MOMENT, metadata
 from store.error_cells import Cell, record_cells
 from store.errors import SpecUnreadable
 from store.events.batches import Event
 from store.events.reading.columns import read_events
 from store.events.reading.counts import count_windows, find_newest
+from store.events.sample import read_sample
+from store.events.stored_event import list_events
 from store.events.writes import append_events
 from store.tasks.catalog import Schema, find_task, list_tasks
 from tests.integration.artefacts import CUTOFF, WEEK
@@ -223,6 +226,19 @@ def test_such_events_count_for_nothing(engine: Engine, schema: Schema) -> None:
         assert find_newest(connection, schema.task_id) == CUTOFF
         assert count_windows(connection, schema.task_id, schema.task.clock, until=CUTOFF + 4 * WEEK, most=5) == 1
         assert read_events(connection, schema.task_id, schema.task, CUTOFF + WEEK).at.tolist() == [CUTOFF]
+
+
+def test_such_events_are_left_out_of_lists_and_samples_of_rows(engine: Engine, schema: Schema) -> None:
+    with engine.begin() as connection:
+        append_events(connection, schema, [Event("good", CUTOFF, CUTOFF, (1.0, 2.0), ("UA",), "late")], NOW)
+    allow_anything(engine, "events")
+    insert_event(engine, schema, event_id="'far'", at="'12000-01-01Z'")
+    insert_event(engine, schema, event_id="'never'", at="'2020-01-01Z'", known_at="'infinity'")
+    first, last = to_micros(FIRST_MOMENT), to_micros(LAST_MOMENT)
+    with engine.connect() as connection:
+        listed = list_events(connection, schema.task_id, first=first, last=last, limit=5)
+        assert [event.event_id for event in listed] == ["good"]
+        assert len(read_sample(connection, schema).labels) == 2  # of moments, it reads `at` alone
 
 
 def test_a_row_with_more_numbers_than_its_task_has_stops_no_fit_and_is_named(engine: Engine, schema: Schema) -> None:
