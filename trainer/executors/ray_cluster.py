@@ -43,8 +43,14 @@ _WAIT_SECONDS = 2.0
 _PAUSE_SECONDS = 5.0
 # The settings that a node is told besides its threads. All others stay here: some hold passwords.
 _TOLD = ("device", "max_members", "encoded_mib", "git_sha")
-# Ray reports no use of it, and starts no cluster of its own if ours is away.
-_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_AUTO_CONNECT": "0", "RAY_DEDUP_LOGS": "0"}
+# Ray reports no use of it, and starts no cluster of its own if ours is away. No child of this process uses gRPC, whose
+# handlers of a fork may end a child before it has begun.
+_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_AUTO_CONNECT": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "GRPC_ENABLE_FORK_SUPPORT": "0",
+}
 
 
 class RayAway(Exception):

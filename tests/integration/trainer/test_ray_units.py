@@ -73,6 +73,8 @@ class Clusters:
 def clusters(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clusters]:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_ENABLE_AUTO_CONNECT", "0")
+    # The heads of the clusters are children of this process, which is a client of theirs as well.
+    monkeypatch.setenv("GRPC_ENABLE_FORK_SUPPORT", "0")
     found = Clusters()
     yield found
     disconnect()
