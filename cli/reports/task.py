@@ -159,7 +159,7 @@ def _describe_champion(status: dict[str, Any], champion: dict[str, Any]) -> Iter
     if override is not None:
         bound = f"by override of {override['actor']}; {promised} was validated"
     elif status["closed"] is not None:
-        bound = f"where an error above its limit has closed the horizon; {promised} was promised at the release"
+        bound = f"since an error above its limit closed the horizon; {promised} was promised at the release"
     else:
         bound = promised
     yield "Valid", f"until {champion['valid_until']}, {bound}"

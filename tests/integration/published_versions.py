@@ -112,3 +112,11 @@ async def wait_for(client: httpx.AsyncClient, path: str, is_met: Callable[[Any],
             if is_met(found):
                 return found
             await anyio.sleep(0.03)
+
+
+async def status_when(
+    client: httpx.AsyncClient, schema: Schema, is_met: Callable[[Any], bool] = lambda _: True
+) -> dict[str, Any]:
+    """The status of a task, once it meets a condition."""
+    found: dict[str, Any] = await wait_for(client, f"/tasks/{schema.task.name}", is_met)
+    return found

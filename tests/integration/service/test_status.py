@@ -1,9 +1,8 @@
 """What status, metrics and page say of a task: its state and why, expected and realised errors, what is stale."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import anyio
 import httpx
@@ -22,7 +21,7 @@ from store.events.writes import append_batch, append_events
 from store.releases import Release
 from store.tasks.catalog import Schema, define_task
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
-from tests.integration.published_versions import NOW, define, note, run_cycle, wait_for
+from tests.integration.published_versions import NOW, define, note, run_cycle, status_when
 from tests.integration.service_app import TASK, service_settings, serving
 
 pytestmark = pytest.mark.anyio
@@ -37,13 +36,6 @@ async def client(database_url: str, schema: Schema, tmp_path: Path) -> AsyncIter
     place_version(tmp_path, "7", task=schema.task.name)
     async with serving(service_settings(database_url, tmp_path)) as client:
         yield client
-
-
-async def status_when(
-    client: httpx.AsyncClient, schema: Schema, is_met: Callable[[Any], bool] = lambda _: True
-) -> dict[str, Any]:
-    found: dict[str, Any] = await wait_for(client, f"/tasks/{schema.task.name}", is_met)
-    return found
 
 
 async def test_the_state_is_one_word_and_a_closing_is_explained(
@@ -334,7 +326,7 @@ async def test_an_error_far_above_its_limit_leads_to_the_labels_before_a_retrain
     assert doubt in status["warnings"]
     page = (await client.get(f"/pages/{schema.task.name}")).text
     assert "Check the newest labels first" in page
-    assert "where an error above its limit has closed the horizon" in page
+    assert "an error above its limit closed the horizon" in page
     ratio = f'morrow_closing_error_ratio{{task="{schema.task.name}"}}'
     assert (await read_metrics(client, schema.task.name))[ratio] == pytest.approx(16.8)
     assert "8 times the 0.05 of version 6" in page

@@ -1,9 +1,8 @@
 """The status of a version whose events were erased or retracted after it had learned from them."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -16,7 +15,7 @@ from store.events.imports import add_import, retract_events
 from store.events.writes import append_batch, append_events
 from store.tasks.catalog import Schema
 from tests.integration.artefacts import CUTOFF, WEEK, place_version
-from tests.integration.published_versions import NOW, note, wait_for
+from tests.integration.published_versions import NOW, note, status_when
 from tests.integration.service_app import service_settings, serving
 
 pytestmark = pytest.mark.anyio
@@ -30,13 +29,6 @@ async def client(database_url: str, schema: Schema, tmp_path: Path) -> AsyncIter
     place_version(tmp_path, "7", task=schema.task.name)
     async with serving(service_settings(database_url, tmp_path)) as client:
         yield client
-
-
-async def status_when(
-    client: httpx.AsyncClient, schema: Schema, is_met: Callable[[Any], bool] = lambda _: True
-) -> dict[str, Any]:
-    found: dict[str, Any] = await wait_for(client, f"/tasks/{schema.task.name}", is_met)
-    return found
 
 
 async def test_a_version_whose_events_are_all_gone_leads_to_an_import_and_a_retraining(

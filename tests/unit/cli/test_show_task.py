@@ -54,7 +54,7 @@ def test_a_closed_task_says_what_closed_it_that_it_is_stale_and_what_is_better()
     assert facts["Try"] == "gbdt has an error that is 6 % smaller: set training.tune = true"
     assert facts["Training"] == "1,024 rows at a time"
     assert facts["Valid"] == (
-        "until 2026-02-05T00:00:00Z, where an error above its limit has closed the horizon; a horizon of 2 windows was "
+        "until 2026-02-05T00:00:00Z, since an error above its limit closed the horizon; a horizon of 2 windows was "
         "promised at the release"
     )
 
