@@ -180,8 +180,13 @@ function show(target, { ok, document: found, step, note }) {
   drawAll(target);
 }
 
+let numAsked = 0;
 document.addEventListener("submit", async (event) => {
   if (event.target.id !== "ask") return;
   event.preventDefault();
-  show(document.getElementById("answer"), await predict(event.target));
+  numAsked += 1;
+  const place = numAsked;
+  const found = await predict(event.target);
+  // A late answer never replaces that of a newer question.
+  if (place === numAsked) show(document.getElementById("answer"), found);
 });

@@ -189,13 +189,40 @@ def test_numbers_may_be_typed_with_a_comma_and_a_refusal_names_what_was_typed(
             ("1.210,00", "it is 1.210,00, with marks between thousands: write 1210.00"),
         ):
             distance.fill(typed)
-            page.get_by_role("button", name="Predict").click()
+            with page.expect_response("**/predict?*"):
+                page.get_by_role("button", name="Predict").click()
             expect(answer).to_contain_text(told)
         distance.fill("1400")
         page.locator("#ask-at").fill("1990-01-01T00:00:00")
         page.get_by_role("button", name="Predict").click()
         expect(answer).to_contain_text("Moment")
         expect(answer).not_to_contain_text("at[0]")
+
+
+def test_a_late_answer_does_not_replace_that_of_a_newer_question(
+    browser: Browser, database_url: str, engine: Engine, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    fill(engine, define(engine, "flights", now), tmp_path, now)
+    with api(database_url, tmp_path) as url:
+        page = watch(browser).open(f"{url}/pages/flights")
+        held: list[Route] = []
+
+        def hold(route: Route) -> None:
+            held.append(route)
+
+        page.route("**/predict?*", hold)
+        for distance in ("1400", "far"):
+            with page.expect_request("**/predict?*"):
+                ask(page, distance=distance)
+        expect(page.locator("#answer")).to_be_empty()
+        first, second = held
+        second.continue_()
+        expect(page.locator("#answer")).to_contain_text("is a string, not a number")
+        with page.expect_response("**/predict?*"):
+            first.continue_()
+        page.wait_for_timeout(500)
+        expect(page.locator("#answer")).to_contain_text("is a string, not a number")
 
 
 def test_a_path_meets_all_phases_of_a_day_or_always_the_same_one(

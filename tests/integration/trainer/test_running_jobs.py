@@ -25,6 +25,7 @@ from tests.integration.trainer_ticks import MakeTrainer, ask, endless_reads, has
 from trainer.scheduling.workers import running_job
 from trainer.scheduling.workers.jobs import RunCycle, Sweep
 from trainer.scheduling.workers.orphaned_runs import end_orphans
+from trainer.scheduling.workers.worker_process import kill_worker, start_worker
 from trainer.tracking.registry import Registry
 from trainer.tracking.tags import CYCLE_TAG, LEASE_TAG
 
@@ -131,6 +132,18 @@ def trickle(server: socket.socket) -> None:
         for _ in range(120):
             connection.sendall(b" ")
             time.sleep(0.5)  # less than any bound on one read
+
+
+def test_a_process_that_was_killed_leaves_no_pipe_open_and_takes_no_job(
+    engine: Engine, make_trainer: MakeTrainer
+) -> None:
+    woken = threading.Event()
+    worker = start_worker(make_trainer().settings, woken.set)
+    kill_worker(worker)
+    assert woken.wait(60)
+    assert worker.process.stdin is not None
+    assert worker.process.stdin.closed
+    assert not worker.give(b"{}\n")
 
 
 def test_there_is_nothing_to_sweep_before_a_cycle_has_ended(engine: Engine, make_trainer: MakeTrainer) -> None:

@@ -48,7 +48,7 @@ class WorkerProcess:
         try:
             self.process.stdin.write(line)
             self.process.stdin.flush()
-        except BrokenPipeError:
+        except (BrokenPipeError, ValueError):  # it has ended, or `follow` has closed the pipe since
             self.close()
             return False
         return True
@@ -62,6 +62,7 @@ class WorkerProcess:
                 self.wake()
         self.stays = False
         self.process.wait()
+        self.close()
         self.ended.set()
         self.wake()
 
