@@ -68,6 +68,9 @@ class Plan:
 
 FULL = Plan(num_rounds=7, seconds=3, num_starts=5, num_swaps=5, log_seconds=300)
 QUICK = Plan(num_rounds=5, seconds=2, num_starts=1, num_swaps=1, log_seconds=20)
+# What a file of results holds.
+_OTHERS = "An answer compared with a FastAPI no-op and MLflow's server of the same version"
+_PARTS = "An answer with parts of a task's default recipe, and with the log of predictions, compared with one without"
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ def main(arguments: list[str]) -> None:
     if given.json:
         write_ratios(given.json, ratios)
     if given.results:
-        title = "An answer compared with a FastAPI no-op and MLflow's server of the same version"
+        title = _PARTS if given.recipes or given.log else _OTHERS
         record_run(given.results, title, ["serving", *arguments], ratio_figures(ratios))
 
 
