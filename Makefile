@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-COMPOSE := docker-compose.yml docker-compose.gpu.yml docker-compose.auth.yml docker-compose.monitoring.yml
+COMPOSE := docker-compose.yml docker-compose.gpu.yml docker-compose.auth.yml docker-compose.monitoring.yml docker-compose.hooks.yml
 SECRETS := secrets/database_password secrets/mlflow_password secrets/mlflow_session_key secrets/grafana_password
 
 .PHONY: help demo up test stories check secrets

@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from cli.commands import events, keys, refused, runs, task
+from cli.commands import events, hooks, keys, refused, runs, task
 from cli.commands.backtest import backtest
 from cli.commands.completion import answer_completions, completion
 from cli.commands.cycle import cycle
@@ -41,7 +41,14 @@ COMMANDS: tuple[Callable[..., Any], ...] = (
     replay,
 )
 events.app.command()(seal)
-GROUPS = {"task": task.app, "events": events.app, "refused": refused.app, "keys": keys.app, "runs": runs.app}
+GROUPS = {
+    "task": task.app,
+    "events": events.app,
+    "hooks": hooks.app,
+    "refused": refused.app,
+    "keys": keys.app,
+    "runs": runs.app,
+}
 
 answer_completions()
 app = typer.Typer(

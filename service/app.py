@@ -17,6 +17,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from service.admin.cycles import cycles_router
 from service.admin.health import health_router
+from service.admin.hooks import hooks_router
 from service.admin.predictions import predictions_router
 from service.admin.releases import releases_router
 from service.admin.stored_events.erasures import erasures_router
@@ -185,6 +186,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
         lineage_router(store),
         task_changes_router(store, registry, settings),
         predictions_router(store),
+        hooks_router(store, settings),
         health_router(follower, metrics),
         protocols_router(follower, VERSION),
         pages_router(store, follower, settings, metrics),

@@ -6,7 +6,8 @@ Of the workers' own reports, the worst is shown; facts from the database are sho
 import time
 from collections.abc import Callable, Iterable
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from contracts.verdict import LimitCheck
@@ -25,8 +26,8 @@ class StateGauges(Collector):
         self._heartbeats = heartbeats
         self._now = now
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        return [*self._workers(), *self._errors(), *self._cycles(), *self._labels()]
+    def collect(self) -> Iterable[Metric]:
+        return [*self._workers(), *self._errors(), *self._cycles(), *self._labels(), *self._hooks()]
 
     def _workers(self) -> Iterable[GaugeMetricFamily]:
         model = GaugeMetricFamily("morrow_model_info", "A version that answers", labels=["task", "version"])
@@ -114,3 +115,17 @@ class StateGauges(Collector):
             unlabelled.add_metric([task], task_state.num_unlabelled)
             waiting.add_metric([task], task_state.num_waiting)
         return unlabelled, waiting
+
+    def _hooks(self) -> Iterable[Metric]:
+        delivered = CounterMetricFamily(
+            "morrow_hook_delivered", "Events that the receiver of a hook has taken", labels=["hook"]
+        )
+        failed = CounterMetricFamily("morrow_hook_failed", "Attempts to send an event that failed", labels=["hook"])
+        waiting = GaugeMetricFamily("morrow_hook_waiting", "Events that wait to be sent", labels=["hook"])
+        dead = GaugeMetricFamily("morrow_hook_dead", "Events that were given up: dead letters", labels=["hook"])
+        for hook in self._follower.snapshot.hooks:
+            delivered.add_metric([hook.name], hook.num_delivered)
+            failed.add_metric([hook.name], hook.num_failed)
+            waiting.add_metric([hook.name], hook.num_waiting)
+            dead.add_metric([hook.name], hook.num_dead)
+        return delivered, failed, waiting, dead

@@ -95,15 +95,23 @@ class Metrics:
 class CurrentTasks(Collector):
     """The metrics of a registry without the series of tasks that are not served any more.
 
-    Counters of several processes cannot be removed, because their files are shared.
+    Counters of several processes cannot be removed, because their files are shared. Hooks are about no single task, and
+    left out unless `with_hooks` is set.
     """
 
-    def __init__(self, registry: CollectorRegistry, tasks: Callable[[], Collection[str]]) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, tasks: Callable[[], Collection[str]], *, with_hooks: bool = True
+    ) -> None:
         self._registry = registry
         self._tasks = tasks
+        self._with_hooks = with_hooks
 
     def collect(self) -> Iterable[Metric]:
         known = {None, *self._tasks()}
         for family in self._registry.collect():
-            family.samples = [one for one in family.samples if one.labels.get("task") in known]
+            family.samples = [
+                one
+                for one in family.samples
+                if one.labels.get("task") in known and (self._with_hooks or "hook" not in one.labels)
+            ]
             yield family

@@ -106,6 +106,14 @@ class TrainerSettings(SharedSettings):
         gt=0,
         description="days that a label waits for its event; then it becomes a refused row, whose reason says so",
     )
+    hooks_max_attempts: int = Field(
+        10, ge=1, le=100, description="attempts to send an event of a hook before it is given up; a test is tried once"
+    )
+    hooks_retry_seconds: float = Field(
+        10.0,
+        gt=0,
+        description="pause after the first attempt that failed; each further one is three times as long, up to 6 hours",
+    )
     max_members: int = Field(64, ge=1, description="most networks of a backtest that are trained side by side")
     encoded_mib: int = Field(
         ENCODED_MIB,

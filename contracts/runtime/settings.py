@@ -6,13 +6,20 @@ An entry point reads them from the environment once and passes them down.
 import os
 import pwd
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from contracts.errors import Fault, InvalidInput
+from contracts.hooks.receivers import Network, read_networks
 from contracts.runtime.addresses import read_database_url, read_http_address, with_password
 from contracts.runtime.surroundings import is_service_link, unquote_value
 
@@ -38,6 +45,10 @@ class _PlainEnvironment(EnvSettingsSource):
         return value, key, is_complex
 
 
+def _read_networks(value: object) -> object:
+    return read_networks(value) if isinstance(value, str) else value
+
+
 class SharedSettings(BaseSettings):
     """Settings of API, trainer and command line. An empty variable counts as unset."""
 
@@ -60,6 +71,11 @@ class SharedSettings(BaseSettings):
         description="address of the MLflow server, such as http://mlflow:5000; http://USER@… with a password",
     )
     cycle_limit_seconds: float = Field(3600.0, gt=0, description="time limit of one cycle; a longer one is killed")
+    hooks_allow_private: Annotated[tuple[Network, ...], NoDecode, BeforeValidator(_read_networks)] = Field(
+        (),
+        description="networks beyond the public internet that hooks may send to, also over http, with commas: "
+        "10.0.0.0/8,127.0.0.1",
+    )
     log_format: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal, else json")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="lowest level that is logged")
 

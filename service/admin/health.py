@@ -31,7 +31,11 @@ def health_router(follower: Follower, metrics: Metrics) -> APIRouter:
         """What a key for these tasks may see."""
         own = CollectorRegistry()
         own.register(
-            CurrentTasks(metrics.registry, lambda: [one for one in follower.tasks if follower.task_id(one) in task_ids])
+            CurrentTasks(
+                metrics.registry,
+                lambda: [one for one in follower.tasks if follower.task_id(one) in task_ids],
+                with_hooks=False,
+            )
         )
         return own
 

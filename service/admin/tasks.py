@@ -33,7 +33,13 @@ from service.advice.next_step import find_situation
 from service.advice.row_states import RowState
 from service.advice.row_warnings import RowWarnings, read_row_warnings, warn_of_classes
 from service.advice.task_differences import describe_differences, warn_of_former_name
-from service.advice.task_warnings import check_budget, warn_of_gaps, warn_of_kinds, warn_of_renaming
+from service.advice.task_warnings import (
+    check_budget,
+    warn_of_dead_letters,
+    warn_of_gaps,
+    warn_of_kinds,
+    warn_of_renaming,
+)
 from service.database import Store
 from service.models.follower import Follower
 from service.models.forecaster import Forecaster
@@ -50,6 +56,7 @@ from store.cycles.ledger import Cycle, list_readable_cycles
 from store.errors import SpecUnreadable
 from store.events.reading.counts import find_newest, has_unreadable
 from store.events.row_forms import read_held
+from store.hooks.ledger import DeadLetters, list_dead_letters
 from store.paired_errors import find_unreadable_cells
 from store.tasks.catalog import Schema, define_task, find_task
 from store.tasks.changes import find_renamed
@@ -71,6 +78,7 @@ class StoredStatus:
     rows: RowWarnings
     doubts: LabelDoubts
     last_import: LastImport | None
+    dead_letters: Sequence[DeadLetters]
     faults: Sequence[str]
 
     @property
@@ -232,7 +240,12 @@ def _add_status(
                 next_step=advice.next_step,
                 doubts=advice.doubts,
                 commands=answers.FileCommands(situation.files.events, situation.files.questions),
-                warnings=[*found.faults, *warn_of_renaming(schema), *advice.warnings],
+                warnings=[
+                    *found.faults,
+                    *warn_of_renaming(schema),
+                    *warn_of_dead_letters(found.dead_letters),
+                    *advice.warnings,
+                ],
             ),
             etag=etag_of(schema.revision),
         )
@@ -297,5 +310,6 @@ def read_status(connection: Connection, name: str, forecaster: Forecaster | None
         rows=read_row_warnings(connection, schema, now),
         doubts=read_doubts(connection, schema, forecaster, task_state),
         last_import=read_last_import(connection, schema.task_id),
+        dead_letters=list_dead_letters(connection, schema.task_id),
         faults=list(dict.fromkeys(filter(None, (*faults, None if faults else cycles.fault, cells)))),
     )

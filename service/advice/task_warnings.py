@@ -18,6 +18,7 @@ from service.models.forecaster import Forecaster
 from service.models.task_states.task_state import RealisedError, TaskState, say_withdrawn
 from service.web.html import four_figures
 from store.events.far_rows import FutureEvents
+from store.hooks.ledger import DeadLetters
 from store.tasks.catalog import Schema
 from store.tasks.changes import Lifecycle
 
@@ -137,6 +138,15 @@ def warn_of_renaming(schema: Schema) -> list[str]:
         f"no cycle of the task begins until MLflow has its new name, and MLflow refuses {name}: "
         f"{schema.renaming_trouble.removesuffix('.')}; give it {back} morrow task rename {name} NEW_NAME, or free the "
         "name in MLflow: the trainer tries again every few seconds"
+    ]
+
+
+def warn_of_dead_letters(found: Sequence[DeadLetters]) -> list[str]:
+    """Warn of events about the task that a hook has given up."""
+    return [
+        f"the hook {one.hook} has given up {say_count(one.num_events, 'event')} about the task (last answer: "
+        f"{one.answer}): repair its receiver, then send them again with morrow hooks retry {one.hook}"
+        for one in found
     ]
 
 

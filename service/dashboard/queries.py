@@ -32,6 +32,7 @@ from store.error_cells import Mark, find_newest_origin, read_marks
 from store.events.reading.counts import find_newest
 from store.events.sample import read_sample
 from store.events.sealed.manifest import list_windows
+from store.hooks.ledger import DeadLetters, list_dead_letters
 from store.paired_errors import find_unreadable_cells
 from store.releases import Action, Release, list_readable_releases
 from store.tasks.catalog import Schema, find_task
@@ -80,6 +81,7 @@ class Board:
     faults: Sequence[str]
     doubts: LabelDoubts
     last_import: LastImport | None
+    dead_letters: Sequence[DeadLetters]
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,7 @@ def read_board(
         faults=list(dict.fromkeys(filter(None, (*tables, *faults)))),
         doubts=read_doubts(connection, schema, forecaster, task_state),
         last_import=read_last_import(connection, schema.task_id),
+        dead_letters=list_dead_letters(connection, schema.task_id),
     )
 
 

@@ -20,7 +20,7 @@ from service.admin.task_changes import EFFECTS
 from service.advice.advice import Advice, advise
 from service.advice.next_step import find_overrulable, find_situation
 from service.advice.row_states import find_row_state
-from service.advice.task_warnings import warn_of_renaming
+from service.advice.task_warnings import warn_of_dead_letters, warn_of_renaming
 from service.dashboard.heatmap import tabulate
 from service.dashboard.horizon_ages import list_ages
 from service.dashboard.queries import Board, Overview
@@ -154,10 +154,12 @@ def _advise(known: Known, board: Board) -> Advice:
 
 
 def _add_sentences(board: Board | None) -> list[Sentence]:
-    """What only the page of a task says: rows that cannot be read, and a name that MLflow does not know yet."""
+    """What only the page of a task says: rows that cannot be read, dead letters, and a name that MLflow lacks."""
     if board is None:
         return []
     said = [Sentence("bad", fault) for fault in board.faults]
+    dead_letters = warn_of_dead_letters(board.dead_letters)
+    said += [Sentence("warn", f"{text[:1].upper()}{text[1:]}.") for text in dead_letters]
     former = board.schema.registry_name
     if former is not None and board.schema.renaming_trouble is None:
         said.append(Sentence("soft", f"MLflow still calls the task {former}, until the trainer has renamed it there."))

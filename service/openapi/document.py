@@ -12,7 +12,7 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from service.admin import answers
+from service.admin import answers, hooks
 from service.admin.predictions import LoggedAnswer
 from service.admin.stored_events import event_answers
 from service.admin.stored_events.events import ListedEvents
@@ -131,6 +131,12 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "unarchiveTask", {200: answers.TaskChanged}, _CHANGE, needs_body=False
     ),
     ("post", "/tasks/{task}/rename"): Operation("renameTask", {200: answers.TaskChanged}, _json(ref("RenameRequest"))),
+    ("get", "/hooks"): Operation("listHooks", {200: hooks.Hooks}),
+    ("post", "/hooks"): Operation("addHook", {201: hooks.HookAdded}, _json(ref("HookRequest"))),
+    ("delete", "/hooks/{hook}"): Operation("removeHook", {200: hooks.HookState}),
+    ("get", "/hooks/{hook}/events"): Operation("listHookEvents", {200: hooks.HookEvents}),
+    ("post", "/hooks/{hook}/test"): Operation("testHook", {202: hooks.HookTested}),
+    ("post", "/hooks/{hook}/retry"): Operation("retryDeadLetters", {200: hooks.HookRetried}),
     ("get", "/livez"): Operation("getLiveness", {200: answers.Liveness}),
     ("get", "/readyz"): Operation("getReadiness", {200: answers.Readiness, 503: answers.Readiness}),
     ("get", "/metrics"): Operation("getMetrics"),
@@ -148,7 +154,7 @@ _HEADERS: dict[int, dict[str, Any]] = {
 _FASTAPI_422 = "Validation Error"
 _REASONS = {
     401: "The request needs a valid key",
-    404: "There is no such task, version, event or logged prediction",
+    404: "There is no such task, version, event, logged prediction or hook",
     409: "The task is archived or paused, or a task of this name is being deleted",
     422: "A parameter or the body breaks a rule: `errors` names each field",
     429: "The key has sent too many requests, or the task has used its quota",
@@ -235,5 +241,5 @@ def _problems_of(described: Mapping[str, Any], verb: str, path: str) -> dict[int
 
 
 def _names_something(described: Mapping[str, Any]) -> bool:
-    """Whether an operation is about a task or a logged answer, which may not be there."""
-    return any(parameter["name"] in ("task", "prediction_id") for parameter in described.get("parameters", []))
+    """Whether an operation is about a task, a logged answer or a hook, which may not be there."""
+    return any(parameter["name"] in ("task", "prediction_id", "hook") for parameter in described.get("parameters", []))

@@ -12,8 +12,11 @@ import msgspec
 from msgspec import UnsetType
 from pydantic.json_schema import GenerateJsonSchema
 
+from contracts.hooks.events import EVENT_TYPES
+from contracts.hooks.receivers import MAX_URL
 from contracts.spec.spec_values import IDENTIFIER, Spec
 from contracts.task import Task
+from service.admin.hooks import MAX_TASKS
 from service.admin.stored_events.given_options import MAX_NAMED
 from service.openapi.json_schema import MOMENT, REF, Shape, closed, many, nullable, ref, text
 from service.web.fields import MAX_ACTOR, MAX_IDS, MAX_REASON
@@ -125,6 +128,24 @@ _BODIES: dict[str, Shape] = {
     "ChangeRequest": closed({}, _or_null({**_REASON, **_ACTOR})),
     "RenameRequest": closed(
         {"name": text(pattern=f"^{IDENTIFIER}$", description="the new name")}, _or_null({**_REASON, **_ACTOR})
+    ),
+    "HookRequest": closed(
+        {
+            "name": text(pattern=f"^{IDENTIFIER}$", description="name of the hook"),
+            "url": text(
+                MAX_URL,
+                pattern="^https?://[!-~]+$",
+                description="the receiver: https:// and an address of the public internet, unless its network is allowed",
+            ),
+        },
+        _or_null(
+            {
+                "tasks": many(text(), minItems=1, maxItems=MAX_TASKS) | {"description": "if left out, all tasks"},
+                "types": many({"enum": [*EVENT_TYPES]}, minItems=1, maxItems=MAX_TASKS)
+                | {"description": "if left out, all types"},
+                **_ACTOR,
+            }
+        ),
     ),
     "ErasureRequest": closed({"event_ids": many(text(), minItems=1, maxItems=MAX_IDS), **_REASON}, _or_null(_ACTOR)),
 }

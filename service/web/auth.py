@@ -135,7 +135,7 @@ def needed_scope(method: str, path: str) -> KeyScope | None:
         return "predict"
     if path == "/events" or path.startswith("/events/") or _EVENTS.fullmatch(path):
         return "ingest"
-    if _FIT_ROWS.fullmatch(path):
+    if _FIT_ROWS.fullmatch(path) or path == "/hooks" or path.startswith("/hooks/"):
         return "admin"
     if _EVENT_VERSIONS.fullmatch(path):
         return "ingest"

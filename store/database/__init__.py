@@ -12,6 +12,7 @@ from store.database.event_tables import (
     rejected_events,
     row_counts,
 )
+from store.database.hook_tables import deliveries, expiries, hooks
 from store.database.key_tables import api_keys
 from store.database.metadata import FIRST_MOMENT, LAST_MOMENT, is_readable, metadata
 from store.database.prediction_tables import predictions
@@ -31,10 +32,13 @@ __all__ = [
     "api_keys",
     "choices",
     "cycles",
+    "deliveries",
     "erasures",
     "error_cells",
     "events",
+    "expiries",
     "fit_objects",
+    "hooks",
     "imports",
     "incomplete_events",
     "installation",

@@ -34,6 +34,8 @@ from store.refusals import explain_refusal
 from store.tasks.catalog import Schema
 from store.tasks.current_tasks import CurrentTasks
 from store.tasks.touched import KEPT_SECONDS, delete_notes
+from trainer.hooks.deliveries import HookDeliveries
+from trainer.hooks.upkeep import HookUpkeep
 from trainer.monitoring.live_scoring import LiveScoring
 from trainer.scheduling.deletions import Deletions
 from trainer.scheduling.due_requests import DueRequests
@@ -92,7 +94,9 @@ def run_trainer(settings: TrainerSettings) -> None:
     upkeep = Upkeep(trainer.engine, settings, stop, objects)
     sealing = Sealing(trainer.engine, settings, stop)
     rows = (refused.tick, incomplete.tick, prediction_days.tick, sealing.tick)
-    ticks = (trainer.tick, live.tick, deletions.tick, *rows, upkeep.tick)
+    hooks = (HookDeliveries(trainer.engine, settings, stop).tick, HookUpkeep(trainer.engine, stop).tick)
+    ticks = (trainer.tick, live.tick, deletions.tick, *rows, upkeep.tick, *hooks)
+    scheduler.add_executor("threadpool", max_workers=len(ticks))
     for job in ticks:
         scheduler.add_job(
             lambda tick: tick(datetime.now(UTC)),

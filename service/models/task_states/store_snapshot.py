@@ -4,7 +4,7 @@ A few other tasks are read again at each poll, in turn. So what no trigger notes
 within minutes, and in a small store within one poll.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, islice
@@ -15,6 +15,7 @@ from service.models.forecaster import Forecaster
 from service.models.task_states.stored_states import StoredTask, read_task_states
 from service.models.task_states.task_state import TaskState
 from store.errors import SpecUnreadable
+from store.hooks.ledger import HookCounts, count_events
 from store.releases import Overlay
 from store.tasks.catalog import Schema, read_tasks
 from store.tasks.changes import Departures, read_departures
@@ -51,6 +52,7 @@ class Snapshot:
     read_at: float = 0.0
     place: int = 0
     installation: str | None = None
+    hooks: Sequence[HookCounts] = ()
 
     @cached_property
     def schemas(self) -> Mapping[str, Schema]:
@@ -132,6 +134,7 @@ def read_snapshot(
         read_at=now,
         place=in_turn[-1] if in_turn else 0,
         installation=find_installation(connection) if touched.task_ids is None else former.installation,
+        hooks=count_events(connection),
     )
 
 

@@ -1,7 +1,5 @@
 """A registry behind TLS is believed where its certificate is; a client of a plain one reads no authorities."""
 
-import datetime
-import ipaddress
 import ssl
 import threading
 from collections.abc import Iterator
@@ -10,13 +8,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from contracts.errors import Unavailable
 from service.models.registry.client import find_champion_version, make_client
+from tests.integration.tls import write_certificate
 
 HOST = "127.0.0.1"
 TRUSTED = "SSL_CERT_FILE"
@@ -39,23 +34,7 @@ class _Registry(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate of this host that vouches for itself, with its key, as PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "registry")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(HOST))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    file = tmp_path_factory.mktemp("tls") / "registry.pem"
-    file.write_bytes(made.public_bytes(pem) + secret)
-    return file
+    return write_certificate(tmp_path_factory.mktemp("tls") / "registry.pem", HOST)
 
 
 @pytest.fixture(scope="module")

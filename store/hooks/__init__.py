@@ -1,0 +1,1 @@
+"""Hooks, the outbox of their events, and the ends of validity that time alone brings."""

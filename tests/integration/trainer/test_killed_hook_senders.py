@@ -1,0 +1,123 @@
+"""A trainer is killed while it sends: no event is lost, and one that comes twice has one id."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+
+from tests.integration.hook_receiver import accept, events_of, make_hook, receiving, states_of, wait_until
+from tests.integration.published_versions import define, note
+from tests.integration.service_app import DEAD_REGISTRY
+from tests.servers import stop
+
+
+@contextmanager
+def trainer(database_url: str, home: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """`python -m trainer`, which sends although its MLflow is away."""
+    given = {
+        "MORROW_HOME": str(home),
+        "MORROW_DATABASE_URL": database_url,
+        "MORROW_MLFLOW_URL": DEAD_REGISTRY,
+        "MORROW_TICK_SECONDS": "0.1",
+        "MORROW_HOOKS_ALLOW_PRIVATE": "127.0.0.0/8",
+    }
+    home.mkdir(exist_ok=True)
+    with (home / "log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "trainer"],
+            env={**os.environ, **given},
+            start_new_session=True,
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            yield process
+        finally:
+            stop(process)
+
+
+def kill(process: "subprocess.Popen[bytes]") -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def let_claims_run_out(engine: Engine) -> None:
+    """As a minute later."""
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE deliveries SET due_at = now() WHERE due_at IS NOT NULL"))
+
+
+def is_waiting_for_a_lock(engine: Engine) -> bool:
+    with engine.connect() as connection:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        return bool(connection.execute(text(query)).scalar_one())
+
+
+@pytest.mark.parametrize("step", ["before the answer", "between answer and note"])
+def test_a_killed_trainer_loses_nothing_and_the_next_one_sends_by_the_same_id(
+    engine: Engine, database_url: str, tmp_path: Path, step: str
+) -> None:
+    schema, gate = define(engine), threading.Event()
+
+    def behave(handler: BaseHTTPRequestHandler) -> None:
+        gate.wait(120)
+        accept(handler)
+
+    with receiving(behave) as receiver:
+        make_hook(engine, receiver.url)
+        for version in ("1", "2", "3"):
+            note(engine, schema, version, "release", now=datetime.now(UTC))
+        with trainer(database_url, tmp_path / "first") as process:
+            receiver.wait_for(1)
+            if step == "before the answer":
+                kill(process)
+            else:
+                with engine.begin() as connection:
+                    connection.execute(text("SELECT FROM deliveries FOR UPDATE"))
+                    gate.set()
+                    wait_until(lambda: is_waiting_for_a_lock(engine))
+                    kill(process)
+        gate.set()
+        assert states_of(engine) == ["waiting"] * 3
+        let_claims_run_out(engine)
+        with trainer(database_url, tmp_path / "second"):
+            wait_until(lambda: states_of(engine) == ["delivered"] * 3)
+        expected = [str(event.event_id) for event in events_of(engine)]
+        assert receiver.ids == [expected[0], *expected]
+
+
+def test_two_trainers_send_each_event_once(engine: Engine, database_url: str, tmp_path: Path) -> None:
+    tasks = [define(engine) for _ in range(4)]
+    with receiving() as receiver:
+        make_hook(engine, receiver.url)
+        with trainer(database_url, tmp_path / "one"), trainer(database_url, tmp_path / "two"):
+            for version in range(10):
+                for schema in tasks:
+                    note(engine, schema, str(version), "release", now=datetime.now(UTC))
+            wait_until(lambda: states_of(engine) == ["delivered"] * 40)
+        assert len(receiver.ids) == len({*receiver.ids}) == 40
+        for schema in tasks:
+            seen = [one.event["data"]["version"] for one in receiver.got if one.event["subject"] == schema.task.name]
+            assert seen == list(map(str, range(10)))
+
+
+def test_a_running_trainer_reports_a_version_that_has_expired(
+    engine: Engine, database_url: str, tmp_path: Path
+) -> None:
+    schema = define(engine)
+    with receiving() as receiver:
+        make_hook(engine, receiver.url)
+        note(engine, schema, "1", "release", now=datetime.now(UTC))  # its horizon ended long ago
+        with trainer(database_url, tmp_path / "home"):
+            receiver.wait_for(2)
+        assert [one.event["type"] for one in receiver.got] == ["morrow.version.released", "morrow.version.expired"]
+        assert len(events_of(engine)) == 2
