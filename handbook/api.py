@@ -9,7 +9,7 @@ from handbook.tables import code, table
 from service.app import make_app
 from service.settings import ServiceSettings
 
-_ORDER = ("predict", "predictions", "events", "tasks", "livez", "readyz", "metrics")
+_ORDER = ("predict", "predictions", "events", "tasks", "hooks", "livez", "readyz", "metrics")
 _NO_DATABASE = "postgresql+psycopg://nobody@127.0.0.1:9/none"  # no query is sent
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 import msgspec
+import structlog
 from fastapi import APIRouter, Depends, Path, Query
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
@@ -36,6 +37,8 @@ from store.hooks.ledger import Hook, add_hook, find_hook, list_hooks, remove_hoo
 from store.hooks.outbox import SentEvent, add_test, list_events, retry_dead
 from store.tasks.catalog import find_task_id
 from store.tasks.catalog import list_names as list_tasks
+
+log = structlog.get_logger(__name__)
 
 MAX_TASKS = 1000
 MAX_EVENTS = 1000
@@ -117,7 +120,7 @@ def hooks_router(store: Store, settings: ServiceSettings) -> APIRouter:
     router = APIRouter(tags=["hooks"])
     _add_changes(router, store, settings)
     _add_views(router, store)
-    _add_outbox(router, store)
+    _add_outbox(router, store, settings)
     return router
 
 
@@ -153,6 +156,7 @@ def _add_changes(router: APIRouter, store: Store, settings: ServiceSettings) -> 
             return _describe(hook, _name_tasks(connection))
 
         added = await store.run(add)
+        log.info("hook.added", hook=added.name, actor=actor)
         return answers.respond(HookAdded(**asdict(added), secret=show_secret(secret)), 201)
 
     @router.delete(
@@ -161,11 +165,11 @@ def _add_changes(router: APIRouter, store: Store, settings: ServiceSettings) -> 
         response_description="The hook as it was",
         dependencies=_PLAIN,
     )
-    async def delete_hook(name: HookInPath) -> Response:
+    async def delete_hook(name: HookInPath, request: Request) -> Response:
         """Remove it with its events: those that wait are not sent any more."""
-        return answers.respond(
-            await store.run(lambda connection: _describe(remove_hook(connection, name), _name_tasks(connection)))
-        )
+        removed = await store.run(lambda connection: _describe(remove_hook(connection, name), _name_tasks(connection)))
+        log.info("hook.removed", hook=name, actor=actor_of(request, None), num_waiting=removed.num_waiting)
+        return answers.respond(removed)
 
 
 def _add_views(router: APIRouter, store: Store) -> None:
@@ -194,7 +198,9 @@ def _add_views(router: APIRouter, store: Store) -> None:
         return answers.respond(HookEvents([_describe_event(event) for event in found]))
 
 
-def _add_outbox(router: APIRouter, store: Store) -> None:
+def _add_outbox(router: APIRouter, store: Store, settings: ServiceSettings) -> None:
+    rules: dict[str, Rule] = {"actor": json_actor}
+
     @router.post(
         "/hooks/{hook}/test",
         summary="Test a hook",
@@ -202,10 +208,11 @@ def _add_outbox(router: APIRouter, store: Store) -> None:
         response_description="The event, which the trainer sends",
         dependencies=_PLAIN,
     )
-    async def post_test(name: HookInPath) -> Response:
+    async def post_test(name: HookInPath, request: Request) -> Response:
         """Send an event of the type `morrow.hook.test` once. Its entry in the list of events says what came back."""
-        now = datetime.now(UTC)
+        given, now = read_fields(await read_body(request, settings), rules), datetime.now(UTC)
         event_id = await store.run(lambda connection: add_test(connection, find_hook(connection, name).hook_id, now))
+        log.info("hook.tested", hook=name, actor=actor_of(request, given.get("actor")), event_id=str(event_id))
         return answers.respond(HookTested(str(event_id)), 202)
 
     @router.post(
@@ -214,9 +221,11 @@ def _add_outbox(router: APIRouter, store: Store) -> None:
         response_description="How many there are",
         dependencies=_PLAIN,
     )
-    async def post_retry(name: HookInPath) -> Response:
+    async def post_retry(name: HookInPath, request: Request) -> Response:
         """Send all events again that were given up, with the ids that they had."""
+        given = read_fields(await read_body(request, settings), rules)
         count = await store.run(lambda connection: retry_dead(connection, find_hook(connection, name).hook_id))
+        log.info("hook.retried", hook=name, actor=actor_of(request, given.get("actor")), num_events=count)
         return answers.respond(HookRetried(count))
 
 

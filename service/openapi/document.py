@@ -135,8 +135,12 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", "/hooks"): Operation("addHook", {201: hooks.HookAdded}, _json(ref("HookRequest"))),
     ("delete", "/hooks/{hook}"): Operation("removeHook", {200: hooks.HookState}),
     ("get", "/hooks/{hook}/events"): Operation("listHookEvents", {200: hooks.HookEvents}),
-    ("post", "/hooks/{hook}/test"): Operation("testHook", {202: hooks.HookTested}),
-    ("post", "/hooks/{hook}/retry"): Operation("retryDeadLetters", {200: hooks.HookRetried}),
+    ("post", "/hooks/{hook}/test"): Operation(
+        "testHook", {202: hooks.HookTested}, _json(ref("HookActionRequest")), needs_body=False
+    ),
+    ("post", "/hooks/{hook}/retry"): Operation(
+        "retryDeadLetters", {200: hooks.HookRetried}, _json(ref("HookActionRequest")), needs_body=False
+    ),
     ("get", "/livez"): Operation("getLiveness", {200: answers.Liveness}),
     ("get", "/readyz"): Operation("getReadiness", {200: answers.Readiness, 503: answers.Readiness}),
     ("get", "/metrics"): Operation("getMetrics"),

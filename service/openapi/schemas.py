@@ -134,8 +134,8 @@ _BODIES: dict[str, Shape] = {
             "name": text(pattern=f"^{IDENTIFIER}$", description="name of the hook"),
             "url": text(
                 MAX_URL,
-                pattern="^https?://[!-~]+$",
-                description="the receiver: https:// and an address of the public internet, unless its network is allowed",
+                pattern="^[Hh][Tt][Tt][Pp][Ss]?://[!-~]+$",
+                description="the receiver: https, and a host of the public internet unless its network is allowed",
             ),
         },
         _or_null(
@@ -147,6 +147,7 @@ _BODIES: dict[str, Shape] = {
             }
         ),
     ),
+    "HookActionRequest": closed({}, _or_null(_ACTOR)),
     "ErasureRequest": closed({"event_ids": many(text(), minItems=1, maxItems=MAX_IDS), **_REASON}, _or_null(_ACTOR)),
 }
 

@@ -33,7 +33,7 @@ class Expiry:
 
 
 def list_bounds(connection: Connection) -> Sequence[Bound]:
-    """The bounds of the versions that answer, except for those whose end has been noted; one statement for all tasks."""
+    """The bounds of the versions that answer, of all tasks, except for those whose end has been noted."""
     return [
         Bound(row.id, row.task_id, row.valid_until, row.at, frozenset(row.noted))
         for row in connection.execute(_LIST, {"expired": EXPIRED})

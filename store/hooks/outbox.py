@@ -91,11 +91,9 @@ def note_failed(
         deliveries.c.state == "waiting",
         deliveries.c.num_attempts == delivery.attempt,
     )
-    if due_at is None:
-        values = {"state": "dead", "due_at": None, "ended_at": now}
-    else:
-        values = {"due_at": due_at}
-    if connection.execute(update(deliveries).where(*own).values(answer=answer, **values)).rowcount:
+    state = "dead" if due_at is None else "waiting"
+    values = {"state": state, "due_at": due_at, "answer": answer, "ended_at": now if due_at is None else None}
+    if connection.execute(update(deliveries).where(*own).values(values)).rowcount:
         failed = update(hooks).where(hooks.c.id == delivery.hook_id)
         connection.execute(failed.values(num_failed=hooks.c.num_failed + 1))
 

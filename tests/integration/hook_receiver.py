@@ -1,4 +1,4 @@
-"""Receivers of hooks for tests: real servers that note what they get and answer as they are told; and hooks for them."""
+"""Receivers of hooks for tests: real servers that note what they get and answer as told; and hooks for them."""
 
 import json
 import ssl

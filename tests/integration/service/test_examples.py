@@ -29,7 +29,7 @@ TASK = "punctuality"
 # A version that was trained then has read what an example stores now.
 FOREVER = datetime(2100, 1, 1, tzinfo=UTC)
 # Members that differ from run to run.
-VOLATILE = {"pid", "seen_at", "seconds_since_release", "requested_at", "run_id", "checksums"}
+VOLATILE = {"pid", "seen_at", "seconds_since_release", "requested_at", "run_id", "checksums", "secret"}
 NOW_LIKE = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z$")
 ID_LIKE = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 NUM_METRICS_LINES = 9

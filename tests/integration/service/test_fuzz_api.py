@@ -41,6 +41,13 @@ LIFECYCLE = "/(pause|resume|archive|unarchive|rename)$"
 MOMENTS = [format_moment(CUTOFF + hours * 3_600_000_000) for hours in (-500, -1, 0, 1, 200, 335)]
 
 UNSAYABLE = (
+    "begins with http://, and events",
+    "is no URL (",
+    "is no address of a receiver",
+    "holds a user or a password",
+    "ends with a fragment",
+    "has the port 0",
+    "leads to ",
     "is before the first row of training",
     "is beyond the validated horizon",
     "is not supported",

@@ -100,8 +100,10 @@ def test_a_cycle_whose_lease_runs_out_is_reported_as_failed(engine: Engine) -> N
 def test_an_event_is_written_in_the_transaction_of_what_it_reports(engine: Engine) -> None:
     schema = define(engine)
     make_hook(engine, URL)
-    values = "(:task_id, '1', 'release', now(), 'trainer', 'test', now())"
-    add = text(f"INSERT INTO releases (task_id, version, action, valid_until, actor, reason, at) VALUES {values}")
+    add = text(
+        "INSERT INTO releases (task_id, version, action, valid_until, actor, reason, at) "
+        "VALUES (:task_id, '1', 'release', now(), 'trainer', 'test', now())"
+    )
     with engine.connect() as connection:
         connection.execute(add, {"task_id": schema.task_id})
         assert connection.execute(select(deliveries.c.type)).scalars().all() == ["morrow.version.released"]

@@ -73,7 +73,7 @@ def test_a_killed_trainer_loses_nothing_and_the_next_one_sends_by_the_same_id(
         accept(handler)
 
     with receiving(behave) as receiver:
-        make_hook(engine, receiver.url)
+        make_hook(engine, receiver.url, types=["morrow.version.released"])
         for version in ("1", "2", "3"):
             note(engine, schema, version, "release", now=datetime.now(UTC))
         with trainer(database_url, tmp_path / "first") as process:
@@ -98,7 +98,7 @@ def test_a_killed_trainer_loses_nothing_and_the_next_one_sends_by_the_same_id(
 def test_two_trainers_send_each_event_once(engine: Engine, database_url: str, tmp_path: Path) -> None:
     tasks = [define(engine) for _ in range(4)]
     with receiving() as receiver:
-        make_hook(engine, receiver.url)
+        make_hook(engine, receiver.url, types=["morrow.version.released"])
         with trainer(database_url, tmp_path / "one"), trainer(database_url, tmp_path / "two"):
             for version in range(10):
                 for schema in tasks:
