@@ -26,6 +26,7 @@ from tests.integration.drifting_task import (
     now,
     settings,
 )
+from tests.integration.hook_receiver import make_hook
 from tests.integration.live_job import append, live, moment
 from tests.integration.service_app import service_settings, serving
 from trainer.retraining.cycle import run_cycle
@@ -75,6 +76,7 @@ async def test_every_panel_and_every_alert_finds_its_series_after_a_cycle(
     engine: Engine, database_url: str, mlflow_url: str, tmp_path: Path
 ) -> None:
     schema = define(engine, drifting_task(), 8)
+    make_hook(engine, "https://example.com/")
     cycle = claim(engine, schema, cutoff_after(8))
     state = run_cycle(engine, Registry(mlflow_url), cycle, settings=settings(tmp_path), now=now, report=Story())
     assert state == "released"
