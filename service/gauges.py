@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from contracts.verdict import LimitCheck
 from service.models.follower import Follower
 from service.server.worker_heartbeats import ServedVersion, WorkerHeartbeats
+from store.predictions.answer_scores import INSIDE_FIT
 
 
 class StateGauges(Collector):
@@ -27,7 +28,8 @@ class StateGauges(Collector):
         self._now = now
 
     def collect(self) -> Iterable[Metric]:
-        return [*self._workers(), *self._errors(), *self._cycles(), *self._labels(), *self._hooks()]
+        of_tasks = (*self._workers(), *self._errors(), *self._cycles(), *self._labels(), *self._answers())
+        return [*of_tasks, *self._hooks()]
 
     def _workers(self) -> Iterable[GaugeMetricFamily]:
         model = GaugeMetricFamily("morrow_model_info", "A version that answers", labels=["task", "version"])
@@ -129,3 +131,44 @@ class StateGauges(Collector):
             waiting.add_metric([hook.name], hook.num_waiting)
             dead.add_metric([hook.name], hook.num_dead)
         return delivered, failed, waiting, dead
+
+    def _answers(self) -> Iterable[GaugeMetricFamily]:
+        by_age = ["task", "age"]
+        logged = GaugeMetricFamily(
+            "morrow_answers_logged", "Answers of the version that are in the log, by age", labels=by_age
+        )
+        labelled = GaugeMetricFamily("morrow_answers_labelled", "Those of them that have their label", labels=by_age)
+        delay = GaugeMetricFamily(
+            "morrow_answers_label_delay_seconds",
+            "Seconds from the moment that was asked about to the label",
+            labels=[*by_age, "quantile"],
+        )
+        figures = {
+            "error": GaugeMetricFamily("morrow_answers_error", "Mean error of labelled answers", labels=by_age),
+            "expected_error": GaugeMetricFamily(
+                "morrow_answers_expected_error", "Mean error that these answers expected", labels=by_age
+            ),
+            "coverage": GaugeMetricFamily(
+                "morrow_answers_coverage", "Share of labels inside the interval or set given", labels=by_age
+            ),
+            "promised_coverage": GaugeMetricFamily(
+                "morrow_answers_promised_coverage", "Mean coverage that these answers promised", labels=by_age
+            ),
+            "calibration_error": GaugeMetricFamily(
+                "morrow_answers_calibration_error", "Expected calibration error of labelled answers", labels=by_age
+            ),
+        }
+        for task, task_state in self._follower.task_states.items():
+            for age, quality in task_state.answered:
+                if age == INSIDE_FIT:
+                    continue
+                labels = [task, str(age)]
+                logged.add_metric(labels, quality.num_answers)
+                labelled.add_metric(labels, quality.num_labelled)
+                for name, family in figures.items():
+                    if (value := getattr(quality, name)) is not None:
+                        family.add_metric(labels, value)
+                for quantile, seconds in (("0.5", quality.label_delay_median), ("0.9", quality.label_delay_p90)):
+                    if seconds is not None:
+                        delay.add_metric([*labels, quantile], seconds)
+        return logged, labelled, delay, *figures.values()

@@ -148,12 +148,13 @@ def list_readable_releases(
     connection: Connection,
     task_id: int,
     *,
+    version: str | None = None,
     actions: Sequence[Action] | None = None,
     limit: int = 1000,
     with_calibration: bool = False,
 ) -> ReadRows[Release]:
     """The same without rows that cannot be read, which are named."""
-    return read_rows(connection, releases, _newest(task_id, None, actions, limit, with_calibration), _release)
+    return read_rows(connection, releases, _newest(task_id, version, actions, limit, with_calibration), _release)
 
 
 def find_former(connection: Connection, task_id: int, champion: str | None) -> str | None:

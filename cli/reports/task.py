@@ -12,7 +12,7 @@ from contracts.clock import count_windows
 from contracts.quality.methods import explain_methods, explain_weights
 from contracts.quality.remedies import split_advice
 from contracts.quality.skill import Skill, describe_skill
-from service.web.html import four_figures, shorten_moment
+from service.web.html import four_figures, say_seconds, say_share, shorten_moment
 
 
 def print_applied(name: str, answer: dict[str, Any]) -> None:
@@ -96,6 +96,9 @@ def print_task(name: str, status: dict[str, Any]) -> None:
         _print_meanings(console, status["skill"]["compared"])
     if status["live_errors"]:
         console.print(errors_table(status))
+    if (given := status.get("answers")) and given["by_age"]:
+        for table in answers_tables(given):
+            console.print(table)
     next_cycle = status["next_cycle"]
     console.print(f"Next      {f'cycle due at {next_cycle}' if next_cycle else 'cycle on request'}", highlight=False)
     console.print(_cycles_table(status["cycles"]))
@@ -241,6 +244,36 @@ def errors_table(status: dict[str, Any]) -> Table:
             f"{error['num_rows']:,}",
         )
     return table
+
+
+def answers_tables(given: dict[str, Any]) -> list[Table]:
+    """How right the logged answers were, and how late their labels came, by version and age, within 80 columns."""
+    days = "1 day" if given["days"] == 1 else f"{given['days']:,} days"
+    sample = "" if given["share"] == 1 else f", of which {say_share(given['share'])} are logged"
+    title = f"answers of {days}{sample}; error and coverage as given / as promised"
+    errors = Table("version", "age", "answers", "waiting", "error", "coverage", title=title, title_justify="left")
+    delays = Table("version", "age", "calibration error", "label delay, median", "90 %")
+    for one in given["by_age"]:
+        names = one["version"], "own rows" if one["age"] is None else str(one["age"])
+        errors.add_row(
+            *names,
+            f"{one['num_answers']:,}",
+            say_share(one["waiting"]),
+            _beside(four_figures(one["error"]), four_figures(one["expected_error"])),
+            _beside(say_share(one["coverage"]), say_share(one["promised_coverage"])),
+        )
+        if one["num_labelled"]:
+            delays.add_row(
+                *names,
+                four_figures(one["calibration_error"]),
+                say_seconds(one["label_delay_median"]),
+                say_seconds(one["label_delay_p90"]),
+            )
+    return [errors, delays] if delays.row_count else [errors]
+
+
+def _beside(found: str, promised: str) -> str:
+    return found if found == promised == "–" else f"{found} / {promised}"
 
 
 def _realised(error: dict[str, Any]) -> Text:

@@ -16,6 +16,9 @@ deletes loses its incomplete events too.
 **Sealed events** are rows that have left the table of events for Parquet files in an object store. The tables say which
 files there are, what they hold of each window and import, which ids they hold, and which of their rows count no more.
 
+**Scores of answers** are sums over parts of the log, and figures made of them. A trigger notes which part a label
+belongs to, also one that the previous release stores.
+
 The previous release knows no sealed events: it would not find them, and would store one a second time. So nothing is
 sealed until somebody asks for it, which must wait until the previous release has gone. It may delete a task that has
 some: they go with it.
@@ -40,6 +43,7 @@ def upgrade() -> None:
     _add_incomplete_events()
     _add_sealed_events()
     _add_hooks()
+    _add_answer_scores()
 
 
 def _keep_options_of_imports() -> None:
@@ -495,6 +499,57 @@ BEGIN
         'version', bound.version,
         'valid_until', say_moment(bound.valid_until)
     ), NEW.at);
+
+
+def _add_answer_scores() -> None:
+    def task_id() -> sa.Column[int]:
+        return sa.Column("task_id", sa.Integer, sa.ForeignKey("tasks.id", ondelete="CASCADE"), primary_key=True)
+
+    op.create_table(
+        "touched_buckets",
+        task_id(),
+        sa.Column("id", sa.BigInteger, sa.Identity(), primary_key=True),
+        sa.Column("bucket", sa.Text, nullable=False),
+    )
+    op.create_table(
+        "answer_sums",
+        task_id(),
+        sa.Column("bucket", sa.Text, primary_key=True),
+        sa.Column("version", sa.Text, primary_key=True),
+        sa.Column("age", sa.Integer, primary_key=True),
+        sa.Column("sums", JSON, nullable=False),
+    )
+    op.create_index("answer_sums_task_id_version_age_idx", "answer_sums", ["task_id", "version", "age"])
+    op.create_table(
+        "answer_quality",
+        task_id(),
+        sa.Column("version", sa.Text, primary_key=True),
+        sa.Column("age", sa.Integer, primary_key=True),
+        sa.Column("newest", sa.Text, nullable=False),
+        sa.Column("scored_at", TIMESTAMP(timezone=True), nullable=False),
+        sa.Column("quality", JSON, nullable=False),
+        sa.CheckConstraint(
+            "\"scored_at\" >= '0001-01-01T00:00:00Z' and \"scored_at\" < '10000-01-01T00:00:00Z'",
+            name=op.f("answer_quality_moments_check"),
+        ),
+    )
+    op.execute(_NOTE_LABELS)
+    for change, transitions in {"INSERT": "NEW TABLE AS changed", "UPDATE": "OLD TABLE AS changed"}.items():
+        op.execute(
+            f"CREATE TRIGGER events_note_labels_{change.lower()} AFTER {change} ON events "
+            f"REFERENCING {transitions} FOR EACH STATEMENT EXECUTE FUNCTION note_labels()"
+        )
+
+
+# Ids of answers are UUIDs of version 7. A row that leaves the table has been superseded or retracted before, or is
+# sealed, or goes with its task.
+_NOTE_LABELS = """
+CREATE FUNCTION note_labels() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO touched_buckets (task_id, bucket)
+    SELECT DISTINCT task_id, left(event_id, 7) FROM changed
+    WHERE length(event_id) = 36 AND event_id LIKE '________-____-7___-____-____________'
+      AND event_id ~ '^[0-9a-f]{8}-';
     RETURN NULL;
 END $$
 """

@@ -296,6 +296,41 @@ class LiveError(Struct, frozen=True, kw_only=True):
     is_complete: Annotated[bool, Meta(description="whether all labels of the window were due")]
 
 
+class AnsweredAge(Struct, frozen=True, kw_only=True):
+    """How right the logged answers of one version and age were. A figure without labelled answers is null."""
+
+    version: str
+    age: Annotated[
+        Count | None, Meta(description="windows since the cutoff; null for moments of the version's own rows")
+    ]
+    num_answers: Annotated[Count, Meta(description="answers in the log")]
+    num_labelled: Annotated[Count, Meta(description="those of them whose label has come")]
+    waiting: Annotated[float, Meta(description="the share whose label has not come")]
+    error_name: str
+    error: Annotated[float | None, Meta(description="mean error of the labelled answers")]
+    expected_error: Annotated[float | None, Meta(description="mean `expected_error` of the same answers")]
+    error_rate: Annotated[float | None, Meta(description="of classes: the share of wrong predictions")]
+    num_given: Annotated[Count, Meta(description="labelled answers with an interval or a prediction set")]
+    coverage: Annotated[float | None, Meta(description="the share of these that holds the label")]
+    promised_coverage: Annotated[float | None, Meta(description="mean `coverage` of the same answers")]
+    calibration_error: Annotated[
+        float | None, Meta(description="of classes: the expected calibration error, in ten bins")
+    ]
+    label_delay_median: Annotated[
+        float | None, Meta(description="seconds from the moment that was asked about to the label")
+    ]
+    label_delay_p90: Annotated[float | None, Meta(description="the delay that nine labels in ten do not exceed")]
+    scored_at: Moment
+
+
+class GivenAnswers(Struct, frozen=True):
+    """How right the answers in the log of predictions were, of the five versions that answered last."""
+
+    share: Annotated[float, Meta(description="of the answers that are logged: the figures are of this sample")]
+    days: Annotated[Count, Meta(description="for which an answer is logged, and counts here")]
+    by_age: Annotated[list[AnsweredAge], Meta(description="the version that answered last first")]
+
+
 class FileCommands(Struct, frozen=True):
     """Commands that read a file for the task, with the options of its newest import as far as they are known."""
 
@@ -311,6 +346,7 @@ class TaskStatus(TaskOverview, frozen=True, kw_only=True):
     num_unlabelled: Annotated[Count, Meta(description="events that wait for their label")]
     num_waiting: Annotated[Count, Meta(description="labels that wait for their event")]
     live_errors: list[LiveError]
+    answers: GivenAnswers
     last_verdict: Annotated[dict[str, Any] | None, Meta(description="the newest verdict, with its cycle")]
     cycles: list[Cycle]
     next_cycle: Annotated[Moment | None, Meta(description="null if cycles run on request only")]

@@ -20,6 +20,7 @@ from service.models.task_states.task_state import (
     why_stale,
 )
 from service.server.worker_heartbeats import Heartbeat
+from store.predictions.answer_scores import INSIDE_FIT, ScoredAnswers
 from store.recipe_choices import Choice
 from store.tasks.catalog import Schema
 
@@ -141,6 +142,23 @@ def describe_live_errors(forecaster: Forecaster, errors: Sequence[RealisedError]
             )
         )
     return shown
+
+
+def describe_given_answers(schema: Schema, scored: Sequence[ScoredAnswers]) -> answers.GivenAnswers:
+    """What has become of the logged answers, by version and age."""
+    rule = schema.task.log
+    return answers.GivenAnswers(rule.share, rule.days, [*map(_describe_answered, scored)])
+
+
+def _describe_answered(scored: ScoredAnswers) -> answers.AnsweredAge:
+    quality = scored.quality
+    return answers.AnsweredAge(
+        version=scored.version,
+        age=None if scored.age == INSIDE_FIT else scored.age,
+        waiting=quality.waiting,
+        scored_at=format_moment(to_micros(scored.scored_at)),
+        **asdict(quality),
+    )
 
 
 def _describe_choice(choice: Choice) -> answers.Choice:

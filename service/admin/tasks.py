@@ -19,6 +19,7 @@ from service.admin import answers
 from service.admin.cycles import describe_cycle
 from service.admin.listed_tasks import MAX_TASKS, PAGE_SIZE, Wanted, describe_page, read_page
 from service.admin.status import (
+    describe_given_answers,
     describe_live_errors,
     describe_manifest,
     describe_revision,
@@ -58,6 +59,7 @@ from store.events.reading.counts import find_newest, has_unreadable
 from store.events.row_forms import read_held
 from store.hooks.ledger import DeadLetters, list_dead_letters
 from store.paired_errors import find_unreadable_cells
+from store.predictions.answer_scores import ScoredAnswers, list_scored_answers
 from store.tasks.catalog import Schema, define_task, find_task
 from store.tasks.changes import find_renamed
 from store.tasks.row_counts import RowCounts, count_rows
@@ -79,6 +81,7 @@ class StoredStatus:
     doubts: LabelDoubts
     last_import: LastImport | None
     dead_letters: Sequence[DeadLetters]
+    answered: Sequence[ScoredAnswers]
     faults: Sequence[str]
 
     @property
@@ -204,8 +207,8 @@ def _add_status(
 ) -> None:
     @router.get("/tasks/{task}", summary="Status of a task", response_description="The status", dependencies=_PLAIN)
     async def get_task(name: TaskInPath) -> Response:
-        """Spec, number of events, the champion with its skill and its expected and realised errors by age, why it may
-        not answer, last and next cycle, and warnings."""
+        """Spec, number of events, the champion with its skill and its expected and realised errors by age, how right
+        logged answers were, why it may not answer, last and next cycle, and warnings."""
         forecaster, now = follower.forecasters.get(name), datetime.now(UTC)
         found = await store.run(lambda connection: read_status(connection, name, forecaster, now))
         schema, task_state = found.schema, found.task_state
@@ -234,6 +237,7 @@ def _add_status(
                 num_unlabelled=found.counts.num_unlabelled,
                 num_waiting=found.counts.num_waiting,
                 live_errors=[] if forecaster is None else describe_live_errors(forecaster, task_state.realised),
+                answers=describe_given_answers(schema, found.answered),
                 last_verdict=next((_shorten(cycle) for cycle in shown if cycle.verdict), None),
                 cycles=shown,
                 next_cycle=next_cycle(schema.task, to_micros(now)) if schema.lifecycle == "active" else None,
@@ -311,5 +315,6 @@ def read_status(connection: Connection, name: str, forecaster: Forecaster | None
         doubts=read_doubts(connection, schema, forecaster, task_state),
         last_import=read_last_import(connection, schema.task_id),
         dead_letters=list_dead_letters(connection, schema.task_id),
+        answered=list_scored_answers(connection, schema.task_id),
         faults=list(dict.fromkeys(filter(None, (*faults, None if faults else cycles.fault, cells)))),
     )

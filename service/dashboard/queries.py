@@ -34,6 +34,7 @@ from store.events.sample import read_sample
 from store.events.sealed.manifest import list_windows
 from store.hooks.ledger import DeadLetters, list_dead_letters
 from store.paired_errors import find_unreadable_cells
+from store.predictions.answer_scores import ScoredAnswers, list_scored_answers
 from store.releases import Action, Release, list_readable_releases
 from store.tasks.catalog import Schema, find_task
 from store.tasks.row_counts import RowCounts, count_rows
@@ -82,6 +83,7 @@ class Board:
     doubts: LabelDoubts
     last_import: LastImport | None
     dead_letters: Sequence[DeadLetters]
+    answered: Sequence[ScoredAnswers]
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,7 @@ def read_board(
         doubts=read_doubts(connection, schema, forecaster, task_state),
         last_import=read_last_import(connection, schema.task_id),
         dead_letters=list_dead_letters(connection, schema.task_id),
+        answered=list_scored_answers(connection, schema.task_id),
     )
 
 

@@ -15,7 +15,7 @@ from contracts.task import Task
 from contracts.verdict import MatrixFigures
 from service.admin.cycles import describe_cycle
 from service.admin.releases import describe_release
-from service.admin.status import describe_champion
+from service.admin.status import describe_champion, describe_given_answers
 from service.admin.task_changes import EFFECTS
 from service.advice.advice import Advice, advise
 from service.advice.next_step import find_overrulable, find_situation
@@ -208,6 +208,7 @@ def describe_history(
         "points": [asdict(age) for age in ages],
         "matrix": None if task is None else tabulate(marks, task.training.method, task.error_name, task.clock, before),
         "error_name": None if task is None else task.error_name,
+        "given": None if board is None else describe_given_answers(board.schema, board.answered),
         "cycles": cycles,
         "held": [] if board is None else [describe_cycle(cycle) for cycle in find_overrulable(board.cycles)],
         "releases": [] if board is None else [describe_release(row) for row in board.releases],
@@ -243,4 +244,5 @@ def _mark(board: Board | None, forecaster: Forecaster | None) -> str:
         seen += [(cycle.cycle_id, cycle.state, cycle.step, cycle.override_reason) for cycle in board.cycles]
         seen += [board.releases[0].release_id if board.releases else None]
         seen += [(mark.origin, mark.window, mark.num_rows) for mark in board.marks]
+        seen += [(one.version, one.age, one.quality) for one in board.answered]
     return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]

@@ -104,7 +104,9 @@ class LogWriter:
     def _store_spare(self) -> None:
         full = self._spare
         if full.num_rows:
-            self._count(store_rows(self._engine, full.rows(), full.num_rows, full.task_ids))
+            touched = full.touched
+            task_ids = {task_id for task_id, _ in touched}
+            self._count(store_rows(self._engine, full.rows(), full.num_rows, task_ids, touched))
             full.clear()
 
     def _store_left(self) -> None:

@@ -16,6 +16,9 @@ from pathlib import Path
 
 import structlog
 
+from store.predictions.buckets import bucket_of_digits
+from store.predictions.rows import FIRST_DIGITS
+
 _SUFFIX = ".rows"
 # The first bytes of a file: its form, where its last row ends, and the number of its rows.
 _FORM = b"MORROWL1"
@@ -30,7 +33,7 @@ class RowBuffer:
 
     def __init__(self, folder: Path, size: int) -> None:
         self.num_rows = 0
-        self.task_ids: set[int] = set()
+        self._begins: set[tuple[int, bytes]] = set()
         self._end = _BEGIN
         self._size = size
         self._file, self._descriptor = _make_file(folder, size)
@@ -44,8 +47,13 @@ class RowBuffer:
             return False
         self._map[begin:end] = row
         self._note(end, self.num_rows + 1)
-        self.task_ids.add(task_id)
+        self._begins.add((task_id, row[FIRST_DIGITS]))
         return True
+
+    @property
+    def touched(self) -> set[tuple[int, str]]:
+        """The tasks and buckets of the rows."""
+        return {(task_id, bucket_of_digits(begin)) for task_id, begin in self._begins}
 
     def rows(self) -> bytes:
         """All rows, one behind the other."""
@@ -54,7 +62,7 @@ class RowBuffer:
     def clear(self) -> None:
         """Forget all rows, which are stored."""
         self._note(_BEGIN, 0)
-        self.task_ids = set()
+        self._begins = set()
 
     def close(self) -> None:
         """Close the file; if it still holds rows, it stays for the next process."""

@@ -116,6 +116,18 @@ def fill_value(value: float | str) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
+def say_seconds(seconds: float | None) -> str:
+    """A duration for people; a dash if there is none."""
+    if seconds is None:
+        return "–"
+    return f"{seconds:.0f} s" if seconds < 60 else say_length(round(seconds * 1_000_000))
+
+
+def say_share(share: float | None) -> str:
+    """A share in percent, to a tenth; a dash if there is none."""
+    return "–" if share is None else f"{100 * share:.1f} %"
+
+
 def four_figures(value: float | None) -> str:
     """Four significant figures, trailing zeros too, so that a column lines up; a dash if there is no value."""
     return "–" if value is None else f"{value:#.4g}".rstrip(".")
@@ -153,6 +165,8 @@ def _templates() -> "Environment":
         "plain": fill_value,
         "field_moment": fill_moment,
         "figure": four_figures,
+        "duration": say_seconds,
+        "share": say_share,
         "count": group_digits,
         "words": say_name,
         "code": mark_code,

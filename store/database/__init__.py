@@ -15,7 +15,7 @@ from store.database.event_tables import (
 from store.database.hook_tables import deliveries, expiries, hooks
 from store.database.key_tables import api_keys
 from store.database.metadata import FIRST_MOMENT, LAST_MOMENT, is_readable, metadata
-from store.database.prediction_tables import predictions
+from store.database.prediction_tables import answer_quality, answer_sums, predictions, touched_buckets
 from store.database.sealed_tables import (
     sealed_files,
     sealed_ids,
@@ -29,6 +29,8 @@ from store.database.task_tables import installation, schemas, task_changes, task
 __all__ = [
     "FIRST_MOMENT",
     "LAST_MOMENT",
+    "answer_quality",
+    "answer_sums",
     "api_keys",
     "choices",
     "cycles",
@@ -58,6 +60,7 @@ __all__ = [
     "taken_rows",
     "task_changes",
     "tasks",
+    "touched_buckets",
     "touched_tasks",
     "units",
 ]

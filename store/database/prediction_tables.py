@@ -1,6 +1,6 @@
-"""Answers that were given: the log of predictions."""
+"""Answers that were given: the log of predictions, and how right they were."""
 
-from sqlalchemy import UUID, Column, Index, Integer, Table, Text
+from sqlalchemy import UUID, BigInteger, Column, ForeignKey, Identity, Index, Integer, Table, Text
 from sqlalchemy.dialects.postgresql import JSON
 
 from store.database.metadata import metadata, moment_type, moments
@@ -24,4 +24,38 @@ predictions = Table(
     moments("at"),
     Index("predictions_task_id_id_idx", "task_id", "id"),
     postgresql_partition_by="RANGE (id)",
+)
+
+# Parts of the log whose answers or labels have changed since they were scored (`store.predictions.buckets`).
+touched_buckets = Table(
+    "touched_buckets",
+    metadata,
+    Column("task_id", ForeignKey("tasks.id", ondelete="CASCADE"), primary_key=True),
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("bucket", Text, nullable=False),
+)
+
+# Sums over the answers of a part of the log, of one version and age; -1 is the age of moments of the fit's rows.
+answer_sums = Table(
+    "answer_sums",
+    metadata,
+    Column("task_id", ForeignKey("tasks.id", ondelete="CASCADE"), primary_key=True),
+    Column("bucket", Text, primary_key=True),
+    Column("version", Text, primary_key=True),
+    Column("age", Integer, primary_key=True),
+    Column("sums", JSON, nullable=False),
+    Index("answer_sums_task_id_version_age_idx", "task_id", "version", "age"),
+)
+
+# The figures of these sums over the whole log, and the newest part of it that they are of.
+answer_quality = Table(
+    "answer_quality",
+    metadata,
+    Column("task_id", ForeignKey("tasks.id", ondelete="CASCADE"), primary_key=True),
+    Column("version", Text, primary_key=True),
+    Column("age", Integer, primary_key=True),
+    Column("newest", Text, nullable=False),
+    Column("scored_at", moment_type, nullable=False),
+    Column("quality", JSON, nullable=False),
+    moments("scored_at"),
 )

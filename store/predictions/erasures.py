@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, text
 
+from store.predictions.buckets import bucket_of, note_touched
 from store.predictions.ids import read_id
 
 
@@ -15,7 +16,8 @@ def erase_predictions(connection: Connection, task_id: int, ids: Iterable[str]) 
     asked = {found: text for text in ids if (found := read_id(text)) is not None}
     if not asked:
         return set()
-    gone = connection.execute(_ERASE, {"task_id": task_id, "ids": [*asked]}).scalars()
+    gone = connection.execute(_ERASE, {"task_id": task_id, "ids": [*asked]}).scalars().all()
+    note_touched(connection, {(task_id, bucket_of(found)) for found in gone})
     return {asked[found] for found in gone}
 
 

@@ -17,6 +17,8 @@ TRAILER = b"\xff\xff"
 _EPOCH = 946_684_800_000_000
 
 _BEGIN = struct.pack(">hi", len(COLUMNS), 16)
+# Where a row has the first digits of its id, of which its bucket is made.
+FIRST_DIGITS = slice(len(_BEGIN), len(_BEGIN) + 4)
 _NULL = b"\xff\xff\xff\xff"
 _LENGTH = struct.Struct(">i")
 _TASK = struct.Struct(">ii")

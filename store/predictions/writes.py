@@ -1,11 +1,12 @@
 """Store rows of the log: many in one transaction, each once, and none of a task that is gone."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import psycopg
 from sqlalchemy import Connection, Engine, text
 
+from store.predictions.buckets import bucket_of, note_touched
 from store.predictions.rows import COLUMNS, HEADER, TRAILER, LogRow, split_rows
 
 _COPY = f"COPY predictions ({', '.join(COLUMNS)}) FROM STDIN (FORMAT BINARY)"
@@ -33,18 +34,28 @@ class Stored:
         )
 
 
-def store_rows(engine: Engine, rows: bytes, num_rows: int, task_ids: Collection[int]) -> Stored:
+def store_rows(
+    engine: Engine,
+    rows: bytes,
+    num_rows: int,
+    task_ids: Collection[int],
+    touched: Collection[tuple[int, str]] | None = None,
+) -> Stored:
     """Store the rows of a buffer, of which these tasks are. Rows that are stored already count as stored.
 
-    The rows are read one by one only if something is wrong with some of them. Raises SQLAlchemyError or psycopg.Error
-    in an outage: nothing is stored then, or everything, so repeat it.
+    `touched` are the tasks and buckets of the rows. Without them, and if something is wrong with some rows, all are
+    read one by one. Raises SQLAlchemyError or psycopg.Error in an outage: nothing is stored then, or everything, so
+    repeat it.
     """
+    if touched is None:
+        touched = _find_touched(split_rows(rows))
     for tries_left in reversed(range(_NUM_TRIES)):
         try:
             with engine.begin() as connection:
                 if _lock_tasks(connection, task_ids) != set(task_ids):
                     break
                 _copy(connection, [rows])
+                note_touched(connection, touched)
                 return Stored(num_rows)
         except psycopg.Error as error:
             if error.sqlstate == _CHECK_VIOLATION and tries_left:
@@ -65,6 +76,7 @@ def _store_each(engine: Engine, rows: bytes, found: Sequence[LogRow]) -> Stored:
             known = {*connection.execute(_KNOWN, {"ids": [row.prediction_id for row in found]}).scalars()}
             kept = [row for row in found if row.task_id in alive]
             _copy(connection, [rows[row.begin : row.end] for row in kept if row.prediction_id not in known])
+            note_touched(connection, _find_touched(kept))
             return Stored(len(kept), len(found) - len(kept))
     except psycopg.Error as error:
         if not _is_about_rows(error):
@@ -73,6 +85,10 @@ def _store_each(engine: Engine, rows: bytes, found: Sequence[LogRow]) -> Stored:
         return Stored(0, num_refused=1)
     middle = len(found) // 2
     return _store_each(engine, rows, found[:middle]) + _store_each(engine, rows, found[middle:])
+
+
+def _find_touched(found: Iterable[LogRow]) -> set[tuple[int, str]]:
+    return {(row.task_id, bucket_of(row.prediction_id)) for row in found}
 
 
 def _is_about_rows(error: psycopg.Error) -> bool:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, TextClause, text
 
 from contracts.calibration import Calibration
 from contracts.clock import EPOCH, Clock, from_micros, to_micros
+from contracts.quality.given_answers import AnswerQuality
 from store.database import FIRST_MOMENT, LAST_MOMENT
 
 # Attempts that are read to count failures in a row.
@@ -53,6 +54,13 @@ class LedgerCell(msgspec.Struct, frozen=True, array_like=True):
     is_complete: bool
 
 
+class LedgerAnswers(msgspec.Struct, frozen=True, array_like=True):
+    """A row of `answer_quality`, of the version that answers."""
+
+    age: int
+    quality: AnswerQuality
+
+
 class Ledgers(msgspec.Struct, frozen=True):
     """What the ledgers say of a task, and of the version that was asked about.
 
@@ -68,6 +76,7 @@ class Ledgers(msgspec.Struct, frozen=True):
     num_erased    events that were erased since the version was fitted
     num_unlabelled events that wait for their label
     num_waiting   labels that wait for their event
+    answered      how right the answers of the version were, by age
     """
 
     defined_at: datetime
@@ -83,6 +92,7 @@ class Ledgers(msgspec.Struct, frozen=True):
     num_erased: int
     num_unlabelled: int
     num_waiting: int
+    answered: list[LedgerAnswers]
 
 
 class VersionRows(msgspec.Struct, frozen=True):
@@ -153,6 +163,7 @@ class LedgerDocuments:
             num_erased=msgspec.json.decode(parts["num_erased"], type=int),
             num_unlabelled=msgspec.json.decode(parts["num_unlabelled"], type=int),
             num_waiting=msgspec.json.decode(parts["num_waiting"], type=int),
+            answered=_read_each(parts["answered"], LedgerAnswers),
         )
 
     def read_version(self) -> VersionRows:
@@ -298,7 +309,11 @@ READ_LEDGERS: TextClause = text("""
                 SELECT coalesce(sum(num_events), 0) FROM erasures
                 WHERE task_id = given.task_id AND at >= given.read_at
             ),
-            'num_unlabelled', halves.num_unlabelled, 'num_waiting', halves.num_waiting
+            'num_unlabelled', halves.num_unlabelled, 'num_waiting', halves.num_waiting,
+            'answered', coalesce((
+                SELECT json_agg(json_build_array(age, quality) ORDER BY age)
+                FROM answer_quality WHERE task_id = given.task_id AND version = given.version
+            ), '[]')
         ) AS text),
         CAST(json_build_object(
             'valid_until', (

@@ -36,6 +36,7 @@ from store.tasks.current_tasks import CurrentTasks
 from store.tasks.touched import KEPT_SECONDS, delete_notes
 from trainer.hooks.deliveries import HookDeliveries
 from trainer.hooks.upkeep import HookUpkeep
+from trainer.monitoring.answer_scoring import AnswerScoring
 from trainer.monitoring.live_scoring import LiveScoring
 from trainer.scheduling.deletions import Deletions
 from trainer.scheduling.due_requests import DueRequests
@@ -87,6 +88,7 @@ def run_trainer(settings: TrainerSettings) -> None:
     engine = make_engine(settings.database_url)
     trainer = Trainer(engine, settings, wake=lambda: tick_now(scheduler), objects=objects)
     live = LiveScoring(trainer.engine, settings, stop, objects)
+    answers = AnswerScoring(trainer.engine, stop)
     deletions = Deletions(trainer.engine, settings, stop)
     refused = RefusedRows(trainer.engine, settings, stop)
     incomplete = IncompleteEvents(trainer.engine, settings, stop)
@@ -95,7 +97,7 @@ def run_trainer(settings: TrainerSettings) -> None:
     sealing = Sealing(trainer.engine, settings, stop)
     rows = (refused.tick, incomplete.tick, prediction_days.tick, sealing.tick)
     hooks = (HookDeliveries(trainer.engine, settings, stop).tick, HookUpkeep(trainer.engine, stop).tick)
-    ticks = (trainer.tick, live.tick, deletions.tick, *rows, upkeep.tick, *hooks)
+    ticks = (trainer.tick, live.tick, answers.tick, deletions.tick, *rows, upkeep.tick, *hooks)
     scheduler.add_executor("threadpool", max_workers=len(ticks))
     for job in ticks:
         scheduler.add_job(

@@ -185,6 +185,7 @@ def _build_state(schema: Schema, found: Ledgers, forecaster: Forecaster | None) 
         num_erased=found.num_erased,
         num_unlabelled=found.num_unlabelled,
         num_waiting=found.num_waiting,
+        answered=tuple((one.age, one.quality) for one in found.answered),
     )
 
 

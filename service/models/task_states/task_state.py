@@ -11,6 +11,7 @@ from typing import Literal
 
 from contracts.clock import format_moment, to_micros
 from contracts.cutoffs import newest_cutoff, useful_cutoff
+from contracts.quality.given_answers import AnswerQuality
 from contracts.shown import say_count
 from contracts.task import Task
 from contracts.verdict import Comparison, MatrixFigures, Verdict
@@ -78,6 +79,7 @@ class TaskState:
 
     `num_retracted` are the events of imports that this version has read and that were retracted since, and `num_erased`
     those that were erased since. `num_unlabelled` events wait for their label, `num_waiting` labels for their event.
+    `answered` says how right the answers of this version were, by age.
     """
 
     defined_at: datetime
@@ -94,6 +96,7 @@ class TaskState:
     num_erased: int = 0
     num_unlabelled: int = 0
     num_waiting: int = 0
+    answered: tuple[tuple[int, AnswerQuality], ...] = ()
 
     @classmethod
     def unknown(cls, forecaster: Forecaster | None, now: datetime) -> "TaskState":

@@ -306,7 +306,8 @@ _CURRENT = f"FROM events WHERE task_id = :task_id AND superseded_at IS NULL AND 
 _NEWEST = text(f"SELECT at {_CURRENT} ORDER BY at DESC OFFSET :count LIMIT 1")
 _OLDEST = text(f"SELECT at {_CURRENT} ORDER BY at OFFSET :count LIMIT 1")
 
-# Whatever a row of the table of today could not be is left alone, so that each sealed row can be stored again.
+# Whatever a row of the table of today could not be is left alone, so that each sealed row can be stored again. The
+# label of an answer stays while the log has the answer: it is looked up by its id.
 _SEALABLE = """
     FROM events JOIN unnest(
         CAST(:schema_ids AS int[]), CAST(:num_numbers AS int[]), CAST(:num_categories AS int[]),
@@ -324,6 +325,13 @@ _SEALABLE = """
         AND (NOT is_regression OR label ~ :number)
         AND event_id NOT IN (
             SELECT event_id FROM rejected_events WHERE task_id = :task_id AND event_id IS NOT NULL
+        )
+        AND NOT EXISTS (
+            SELECT FROM predictions
+            WHERE predictions.task_id = events.task_id AND predictions.id = CASE
+                WHEN event_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN CAST(event_id AS uuid)
+            END
+            OFFSET 0
         )
 """
 _COUNT = text(f"SELECT count(*) {_SEALABLE} AND :last_id = ''")

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from tests.integration.drifting_task import (
 from tests.integration.hook_receiver import make_hook
 from tests.integration.live_job import append, live, moment
 from tests.integration.service_app import service_settings, serving
+from trainer.monitoring.answer_scoring import AnswerScoring
 from trainer.retraining.cycle import run_cycle
 from trainer.tracking.registry import Registry
 
@@ -82,13 +84,19 @@ async def test_every_panel_and_every_alert_finds_its_series_after_a_cycle(
     assert state == "released"
     append(engine, schema, drifting_events(8, 9))
     live(engine, tmp_path).score_new_labels(moment(10))
-    question = {"task": schema.task.name, "at": format_moment(cutoff_after(8)), "x": "0.5", "kind": "a"}
+    name, at = schema.task.name, format_moment(cutoff_after(8))
+    question = {"task": name, "at": at, "x": "0.5", "kind": "a", "coverage": "0.8"}
     async with serving(service_settings(database_url, tmp_path / "api", mlflow_url=mlflow_url)) as client:
         with anyio.fail_after(20):
-            while (await client.get("/predict", params=question)).status_code != 200:
+            while (answer := await client.get("/predict", params=question)).status_code != 200:
                 await anyio.sleep(0.05)
+            while (await client.get(f"/predictions/{answer.json()['id']}")).status_code != 200:
+                await anyio.sleep(0.05)
+            label = {"prediction_id": answer.json()["id"], "label": "yes"}
+            (await client.post(f"/tasks/{name}/labels", json=label)).raise_for_status()
+            AnswerScoring(engine, threading.Event()).score_touched(moment(10))
             samples: Samples = []
-            while "morrow_realised_error" not in {name for name, _ in samples}:
+            while not {"morrow_realised_error", "morrow_answers_coverage"} <= {series for series, _ in samples}:
                 samples = await scrape(client)
                 await anyio.sleep(0.05)
     missing = [

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.reports.task import errors_table, skill_table, state_facts, tasks_table
+from cli.reports.task import answers_tables, errors_table, skill_table, state_facts, tasks_table
 
 STATUS: dict[str, Any] = {
     "state": "closed",
@@ -157,3 +157,36 @@ def test_expected_and_realised_errors_fit_80_columns_and_what_is_beyond_its_limi
     assert "1000 … 1.500e+07" in shown
     assert "\x1b[31m1300" not in shown
     assert "mean absolute error" in shown
+
+
+def test_answers_that_were_given_fit_80_columns_beside_what_they_promised() -> None:
+    figures = {
+        "num_answers": 1_234_567,
+        "num_labelled": 1_000_000,
+        "waiting": 0.18999,
+        "error": 1234.5678,
+        "expected_error": 1200.0,
+        "coverage": 0.877,
+        "promised_coverage": 0.9,
+        "calibration_error": None,
+        "label_delay_median": 12.0,
+        "label_delay_p90": 172_800.0,
+    }
+    names = ("error", "expected_error", "coverage", "promised_coverage", "label_delay_median", "label_delay_p90")
+    fresh = {**figures, **dict.fromkeys(names), "num_labelled": 0, "waiting": 1.0}
+    rows = [{"version": "17", "age": 3, **figures}, {"version": "16", "age": None, **fresh}]
+    console = Console(width=80, highlight=False)
+    with console.capture() as captured:
+        for table in answers_tables({"share": 0.25, "days": 30, "by_age": rows}):
+            console.print(table)
+    shown = captured.get()
+    assert "1235 / 1200" in shown
+    assert "87.7 % / 90.0 %" in shown
+    assert "25.0 % are logged" in " ".join(shown.split())
+    assert "12 s" in shown
+    assert "2 days" in shown
+    assert "own rows" in shown
+    assert "100.0 %" in shown
+    assert "…" not in shown
+    (only,) = answers_tables({"share": 1.0, "days": 1, "by_age": [rows[1]]})
+    assert str(only.title).startswith("answers of 1 day;")
