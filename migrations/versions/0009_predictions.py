@@ -499,6 +499,9 @@ BEGIN
         'version', bound.version,
         'valid_until', say_moment(bound.valid_until)
     ), NEW.at);
+    RETURN NULL;
+END $$
+"""
 
 
 def _add_answer_scores() -> None:
