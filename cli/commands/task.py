@@ -208,9 +208,11 @@ def _split_kind(given: str) -> tuple[str, "Kind"]:
     from contracts.task import Kind
 
     column, _, kind = given.rpartition("=")
-    if not column or kind not in get_args(Kind):
-        known = ", ".join(get_args(Kind))
+    known = ", ".join(get_args(Kind))
+    if not column:
         raise InvalidInput([Fault("--kind", f"{given!r} is not of the form COLUMN=KIND; the kinds are {known}")])
+    if kind not in get_args(Kind):
+        raise InvalidInput([Fault("--kind", f"{kind!r}, of {column!r}, is no kind: the kinds are {known}")])
     return column, kind  # type: ignore[return-value]  # one of the literals
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cli.reading.options import Options
 from cli.reading.tables import absent_column, find_dropped, list_columns, shorten
@@ -101,6 +102,13 @@ def normalise(name: str) -> str:
     return suggest_name(name).casefold().rstrip("_")
 
 
+def join_moment(cells: Sequence[Any], places: Sequence[int]) -> Any:
+    """The cell of a moment, or those of a date and a time as one."""
+    if len(places) == 1:
+        return cells[places[0]]
+    return " ".join(str(cells[place]).strip() for place in places).strip()
+
+
 class _Match:
     """The names of a file, None for those that are not read, matched with those of a task."""
 
@@ -161,7 +169,7 @@ class _Match:
     def missing(self, ours: str, *, is_last: bool) -> Fault:
         """The fault of a value that no column gives; the last one lists the columns that there are."""
         also = f", nor is {self._task.target.name}" if ours == "label" else ""
-        how = f"name it with --map {ours}=COLUMN"
+        how = f"name it with --map {ours}=COLUMN" + (", or --map at=DATE+TIME for two" if ours == "at" else "")
         if len(self._names) == 1:
             how = "name what separates them with --separator, and delete lines above the header"
         remedy = f" ({list_columns(self._names)}): {how}" if is_last else ""

@@ -20,6 +20,8 @@ _NUM_REASONS = 200
 # An id that the reader of rows made, and an option of an import, in a reason.
 _DIGEST = re.compile(r"row-[0-9a-f]{24}(-\d+)?")
 _OPTION = re.compile(r"--(timezone|dayfirst|monthfirst|at-format|decimal|missing|encoding|id-from|map|drop)\b")
+# The API's remedy for an event whose label is missing.
+_LATER = "; send an event once its label is known, or leave label out"
 NO_ID = "(no event_id)"
 CONFLICT = "is stored with other content (to correct it: `morrow events correct`)"
 
@@ -43,6 +45,8 @@ class Reason(msgspec.Struct, frozen=True):
         said = self.reason if self.reason == CONFLICT or self.field == "line" else f"{self.field}: {self.reason}"
         if remedy := self._remedy:  # of the API's remedies, which are for JSON, this option does the first
             said = said.partition(": send null")[0]
+        if self.field == "label":  # as for JSON
+            said = said.replace(_LATER, ": --unlabelled keeps such events until it comes")
         held = f" (it holds {self.value})" if self.value and self.value != "''" else ""
         return f"{rows} {say_place(self.example, f'{said}{held}{remedy}', self.place)}"
 
@@ -75,6 +79,8 @@ class Refused:
         return say_place(self.event_id or NO_ID, faults, self.row.place)
 
     def _say(self, fault: Fault) -> str:
+        if fault.field == self.row.place:  # which the sentence begins with
+            return fault.reason
         value = (_find_value(self.row, fault.field) or "").strip("'")
         remedy = _say_missing(value, fault.reason)
         said = fault.reason.partition(": send null")[0] if remedy else fault.reason
@@ -132,9 +138,14 @@ def add_reasons(reasons: dict[str, Reason], refused: Iterable[Refused]) -> dict[
 def _refused(row: Row, result: dict[str, Any]) -> Refused:
     if result["status"] == "conflict":
         return Refused(row, result["event_id"], [Fault("event_id", CONFLICT)])
-    ours = {fault.field: fault for fault in row.faults}
-    faults = [ours.pop(fault["field"], Fault(fault["field"], fault["reason"])) for fault in result["errors"]]
+    faults = prefer_ours(row, [Fault(fault["field"], fault["reason"]) for fault in result["errors"]])
     return Refused(row, result["event_id"], faults)
+
+
+def prefer_ours(row: Row, faults: Iterable[Fault]) -> list[Fault]:
+    """The API's faults of a row; where the reader of the file found why, its reason is the more exact one."""
+    ours = {fault.field: fault for fault in row.faults}
+    return [ours.pop(fault.field, fault) for fault in faults]
 
 
 def _make_reason(refused: Refused, fault: Fault, field: str) -> Reason:

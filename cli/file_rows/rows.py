@@ -15,11 +15,11 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from cli.file_rows.columns import EVENT, REASON, Columns, match_columns
+from cli.file_rows.columns import EVENT, REASON, Columns, join_moment, match_columns
 from cli.reading.csv_lines import Broken
 from cli.reading.dialects import is_broken, name_encoding
 from cli.reading.moments import MomentReader, find_order, has_dots
-from cli.reading.numbers import NumberStyle, find_style, settle_styles
+from cli.reading.numbers import NumberStyle, find_style, numbers_of, settle_styles
 from cli.reading.options import DEFAULTS, Options
 from cli.reading.tables import CsvTable, look_into, read_table
 from contracts.errors import Fault, InvalidInput
@@ -112,7 +112,7 @@ class RowReader:
         elif columns.id_from:
             event["event_id"] = self._join_id(cells)
         if columns.at:
-            event["at"] = self.moment(_join(cells, columns.at))
+            event["at"] = self.moment(join_moment(cells, columns.at))
         event["features"] = {name: read(cells[place]) for name, place, read in self.features}
         if columns.label is not None and not self._lacks_label(label := self.label(cells[columns.label])):
             event["label"] = label
@@ -142,7 +142,7 @@ class RowReader:
         elif columns.id_from:
             event["event_id"] = attempt("event_id", self._join_id, cells)
         if columns.at:
-            event["at"] = attempt("at", self.moment, _join(cells, columns.at))
+            event["at"] = attempt("at", self.moment, join_moment(cells, columns.at))
         event["features"] = {
             name: attempt(f"features.{name}", read, cells[place]) for name, place, read in self.features
         }
@@ -257,6 +257,10 @@ def read_rows(stream: BinaryIO, table: CsvTable, reader: RowReader) -> Iterator[
                 f"line {number}",
             )
             continue
+        if table.repeats_header(cells):
+            fault = Fault(f"line {number}", "repeats the names of the columns")
+            yield Row(b"", cells, table, (fault,), False, f"line {number}")
+            continue
         line, faults, is_sent = reader.read(cells)
         if not is_sent and is_broken("".join(cells)):
             faults = (Fault(f"line {number}", f"holds bytes that are not {encoding}: give its --encoding"),)
@@ -327,11 +331,14 @@ def _label_reader(task: Task, style: NumberStyle, missing: Mapping[str, None]) -
 
 def _number_reader(style: NumberStyle, missing: Mapping[str, None]) -> Read:
     read = style.read
+    stand_ins = numbers_of(missing)
 
     def read_number(cell: str) -> Any:
         if cell in missing:
             return None
         found = read(cell)
+        if stand_ins and found in stand_ins:
+            return None
         if isinstance(found, str) and found.strip().lstrip("+-").lower() in _INFINITIES:
             raise ValueError(
                 f"is {cell}, and events hold finite numbers only: --missing {cell} makes it a missing value"
@@ -347,13 +354,6 @@ def _look_up(words: Mapping[str, Any], cell: str) -> Any:
 
 def _unchanged(cell: Any) -> Any:
     return cell
-
-
-def _join(cells: Sequence[Any], places: Sequence[int]) -> Any:
-    """The cell of a moment, or those of a date and a time as one."""
-    if len(places) == 1:
-        return cells[places[0]]
-    return " ".join(str(cells[place]).strip() for place in places)
 
 
 def _encode(event: Mapping[str, Any]) -> bytes:

@@ -9,10 +9,13 @@ from itertools import combinations
 from math import isclose
 
 from cli.file_rows.columns import normalise
-from cli.inferring.classes import describe_odd_classes, read_target
-from cli.inferring.kinds import Judged, Reading, complete, judge, looks_like_a_moment
-from cli.inferring.names import map_columns, name_features
+from cli.inferring.classes import describe_odd_categories, describe_odd_classes, read_target
+from cli.inferring.kinds import Judged, Reading, complete, judge
+from cli.inferring.moment_texts import looks_like_a_moment
+from cli.inferring.names import map_columns, name_features, rank_name
 from cli.inferring.profile import Profile
+from cli.inferring.split_moments import TIME_NAMES
+from cli.inferring.stand_ins import describe_stand_ins
 from cli.inferring.windows import choose_window, describe_far_off, describe_gaps, part_far_off
 from cli.reading.moments import MomentReader
 from cli.reading.numbers import NumberStyle
@@ -22,26 +25,11 @@ from contracts.errors import Fault, InvalidInput
 from contracts.spec.spec_values import find_near, list_names
 from contracts.task import MAX_FEATURES, Kind
 
-_TIMES = (
-    "at",
-    "timestamp",
-    "datetime",
-    "date_time",
-    "time",
-    "date",
-    "when",
-    "datum",
-    "zeit",
-    "created_at",
-    "created",
-    "ts",
-)
 _LABELS = (
     *("label", "target", "y", "outcome", "churned", "churn", "class", "is_churn", "default", "fraud", "is_fraud"),
     *("converted", "response", "survived", "price", "sales", "demand", "cnt", "count", "total", "load", "rentals"),
     *("revenue", "amount", "quantity", "value", "consumption"),
 )
-_HOURS = ("hr", "hour", "h", "stunde", "time", "hour_of_day")
 ROW_NUMBER = re.compile(r"(^|_)(index|idx|id|row|rows|row_?num\w*|nr|no|number|line|instant|key)$")
 _IDS = re.compile(r"(^|_)(event_id|id|uuid|guid|key|nr)$")
 _MAX_EXPLAINED = 12
@@ -58,7 +46,7 @@ class Guessed:
     """The parts of a task file, and how to import the file. `features` are pairs of a name and its column."""
 
     name: str
-    at: tuple[Judged, ...]
+    at: Judged
     label: Judged
     label_why: str
     is_classification: bool
@@ -94,13 +82,13 @@ def guess_task(profile: Profile, name: str, *, said: Said, options: Options, now
     reading = complete(profile.columns, options, is_european=is_european)
     judged = [judge(column, reading, profile.num_rows) for column in profile.columns]
     roles = _assign_roles(_set_kinds(judged, said.kinds), said, reading.options, profile.num_rows)
-    times, label, ids = roles.times, roles.label, roles.ids
+    at, label, ids = roles.at, roles.label, roles.ids
     options = reading.options
     notes = [*(note.removesuffix(".") for note in profile.notes if note.startswith("Column ")), *reading.guesses]
-    if options.timezone is None and _is_naive(times[0], options):
+    if options.timezone is None and _is_naive(at, options):
         options = replace(options, timezone="UTC")
         notes.append("moments have no offset, and are taken as UTC: name their zone with --timezone")
-    moments, far = part_far_off(_read_moments(times[0], options))
+    moments, far = part_far_off(_read_moments(at, options))
     if far:
         notes.append(describe_far_off(far, moments))
     notes += describe_gaps(moments)
@@ -118,12 +106,16 @@ def guess_task(profile: Profile, name: str, *, said: Said, options: Options, now
     if not features:
         why = _explain(roles.rest, ()) or "the file has no other column"
         raise InvalidInput([Fault("--kind", f"no column can be a feature ({why}): name one with --kind COLUMN=KIND")])
-    options = map_columns(options, times, label, columns, ids, names=names)
+    options = map_columns(options, at, label, columns, ids, names=names)
+    for _, one in features:
+        if one.kind == "category":
+            notes += describe_odd_categories(one)
+    notes += describe_stand_ins([label, *(one for _, one in features)], reading)
     notes += _find_leaks(profile, label, features, reading)
     first, last = min(moments), max(moments)
     return Guessed(
         name=name,
-        at=times,
+        at=at,
         label=label,
         label_why=roles.label_why,
         is_classification=is_classification,
@@ -146,7 +138,7 @@ def guess_task(profile: Profile, name: str, *, said: Said, options: Options, now
 class _Roles:
     """What the columns are for. Those of `rest` may become features."""
 
-    times: tuple[Judged, ...]
+    at: Judged
     label: Judged
     label_why: str
     ids: Judged | None
@@ -154,11 +146,11 @@ class _Roles:
 
 
 def _assign_roles(judged: Sequence[Judged], said: Said, options: Options, num_rows: int) -> _Roles:
-    times = _find_time(judged, said.at, options)
-    others = [one for one in judged if one not in times]
-    label, why = _find_label(others, said.label, times)
+    at = _find_time(judged, said.at, options)
+    others = [one for one in judged if one is not at]
+    label, why = _find_label(others, said.label, at)
     ids = _find_id(judged, num_rows)
-    return _Roles(times, label, why, ids, [one for one in others if one is not label and one is not ids])
+    return _Roles(at, label, why, ids, [one for one in others if one is not label and one is not ids])
 
 
 def _list_usable(rest: Sequence[Judged]) -> list[Judged]:
@@ -176,11 +168,17 @@ def _set_kinds(judged: Sequence[Judged], kinds: Sequence[tuple[str, Kind]]) -> l
     return [replace(one, kind=said[one.name], why="as --kind says") if one.name in said else one for one in judged]
 
 
-def _find_time(judged: Sequence[Judged], given: str | None, options: Options) -> tuple[Judged, ...]:
-    """The column of moments, or two of a date and an hour."""
+def _find_time(judged: Sequence[Judged], given: str | None, options: Options) -> Judged:
+    """The column of moments."""
+    if joined := next((one for one in judged if one.column.parts), None):
+        return joined
     if given is not None:
-        parts = [given] if any(one.name == given for one in judged) else given.split("+")
-        return tuple(_named(judged, part.strip(), "--at") for part in parts)
+        parts = given.split("+")
+        if len(parts) == 1 or any(one.name == given for one in judged):
+            return _named(judged, given, "--at")
+        for part in parts:
+            _named(judged, part.strip(), "--at")
+        raise InvalidInput([Fault("--at", f"{given!r} does not name two columns, one of a date and one of a time")])
     moments = [one for one in judged if one.kind == "moment"]
     if not moments:
         for one in judged:
@@ -194,13 +192,7 @@ def _find_time(judged: Sequence[Judged], given: str | None, options: Options) ->
                 )
             ]
         )
-    best = min(moments, key=lambda one: (_rank(one.key, _TIMES), one.num_missing))
-    hour = next(
-        (one for one in judged if one.key in _HOURS and one.kind in ("integer", "category") and _is_hour(one)), None
-    )
-    if hour is not None and all(re.fullmatch(r"[\d./-]{8,10}", text) for text in list(best.counts)[:1000]):
-        return best, hour
-    return (best,)
+    return min(moments, key=lambda one: (rank_name(one.key, TIME_NAMES), one.num_missing))
 
 
 def _why_unreadable(one: Judged, options: Options) -> str:
@@ -224,21 +216,19 @@ def _may_count(label: Judged, reading: Reading) -> bool:
     return all(isinstance(number, int) and number >= 0 for number in numbers)
 
 
-def _is_hour(one: Judged) -> bool:
-    return len(one.counts) > 12 and all(text.isdecimal() and int(text) < 25 for text in one.counts)
-
-
-def _find_label(judged: Sequence[Judged], given: str | None, times: Sequence[Judged]) -> tuple[Judged, str]:
+def _find_label(judged: Sequence[Judged], given: str | None, at: Judged) -> tuple[Judged, str]:
     if given is not None:
-        return _named(judged, given, "--label", hidden=times), "as --label says"
+        return _named(judged, given, "--label", hidden=[at]), "as --label says"
     usable = [one for one in judged if one.kind not in ("none", "moment")]
     if not usable:
         raise InvalidInput(
-            [Fault("--label", f"no column can be the label ({_explain(judged, times)}): name it with --label COLUMN")]
+            [Fault("--label", f"no column can be the label ({_explain(judged, [at])}): name it with --label COLUMN")]
         )
-    named = [one for one in usable if _rank(one.key, _LABELS) < len(_LABELS)]
+    named = [one for one in usable if rank_name(one.key, _LABELS) < len(_LABELS)]
     if named:
-        return min(named, key=lambda one: _rank(one.key, _LABELS)), "guessed by its name; --label COLUMN names another"
+        return min(
+            named, key=lambda one: rank_name(one.key, _LABELS)
+        ), "guessed by its name; --label COLUMN names another"
     decimals = [one for one in usable if one.kind == "number"]
     if decimals and _is_calendar_code(usable[-1]):
         return decimals[-1], "guessed as the last column of decimal numbers; --label COLUMN names another"
@@ -253,14 +243,6 @@ def _is_calendar_code(one: Judged) -> bool:
     if not 2 < len(one.counts) <= _MOST_CODES or not all(text.isdecimal() for text in one.counts):
         return False
     return max(one.counts.values()) <= 2 * min(one.counts.values())
-
-
-def _rank(key: str, names: Sequence[str]) -> int:
-    """The place of a name in a list; beyond it, if it is not there."""
-    if key in names:
-        return names.index(key)
-    parts = key.split("_")
-    return next((len(names) - 1 for name in names if name in parts and len(name) > 2), len(names))
 
 
 def _named(judged: Sequence[Judged], name: str, option: str, hidden: Sequence[Judged] = ()) -> Judged:

@@ -1,8 +1,10 @@
 """A task file for a file of rows, checked as an import would check it."""
 
 import json
+import re
 import tomllib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -10,11 +12,14 @@ from pathlib import Path
 
 from cli.file_rows.batches import batch_rows
 from cli.file_rows.checks import check_rows
+from cli.file_rows.columns import normalise
 from cli.file_rows.formats import COMPRESSED, Format
 from cli.file_rows.opened_file import open_rows
 from cli.file_rows.reasons import Reason, add_reasons, find_refused_rows
 from cli.inferring.guess import FEWEST_ROWS, ROW_NUMBER, Guessed, Said, guess_task
-from cli.inferring.profile import MAX_ROWS, read_profile
+from cli.inferring.kinds import Judged
+from cli.inferring.profile import MAX_ROWS, Column, Split, read_profile
+from cli.inferring.split_moments import find_split
 from cli.inferring.task_file import write_task_file
 from cli.reading.options import Options, name_options
 from cli.reading.sources import is_pipe, name_of
@@ -24,6 +29,9 @@ from contracts.task import Task
 from service.advice.import_options import spell_import
 
 _NUM_REASONS_SHOWN = 5
+_CODE = re.compile(r"(?=.*\d)[\w./#:-]{1,64}")
+# Share of the rows with a code of their own: a file may hold some rows twice.
+_LEAST_DIFFERENT = 0.9
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,12 @@ def infer(
     now: datetime,
 ) -> Inferred:
     """The task file for a file. Raises InvalidInput if the file cannot be read, or has no moments or no label."""
-    profile = read_profile(file, format, options)
+    taken = {normalise(column) for column in (said.label, *(column for column, _ in said.kinds)) if column is not None}
+
+    def find(columns: Sequence[Column]) -> Split | None:
+        return find_split([one for one in columns if normalise(one.name) not in taken], said.at, options)
+
+    profile = read_profile(file, format, options, find)
     named = name or suggest_name(_stem(file)).lower()
     guessed = guess_task(profile, named, said=said, options=options, now=now)
     task = Task.model_validate(tomllib.loads(write_task_file(guessed, profile, file.name, "")))
@@ -71,16 +84,36 @@ def _stem(file: Path) -> str:
 
 
 def _compose_ids(file: Path, format: Format | None, guessed: Guessed, task: Task) -> Guessed:
-    """With ids made of a number, such as a customer's, and the moment, if no two different rows share both."""
+    """With ids of a column that names rows, or of a number, such as a customer's, and the moment.
+
+    No two different rows may share an id.
+    """
     if guessed.ids is not None or guessed.options.id_from or is_pipe(file):
         return guessed
-    times = [one.name for one in guessed.at]
+    for one in guessed.left_out:
+        options = replace(guessed.options, id_from=(one.name,))
+        if _may_name_rows(one) and _tells_apart(file, format, task, options):
+            return replace(guessed, options=options)
+    times = guessed.at.column.parts or (guessed.at.name,)
     for one in guessed.left_out:
         options = replace(guessed.options, id_from=(one.name, *times))
         is_plain = not any("," in name for name in options.id_from)
         if ROW_NUMBER.search(one.key) and is_plain and _tells_apart(file, format, task, options):
             return replace(guessed, options=options)
     return guessed
+
+
+def _may_name_rows(one: Judged) -> bool:
+    """Whether nearly every row has a code of its own, such as TK-000123. A number of the row may change."""
+    return (
+        one.kind == "none"
+        and bool(one.counts)
+        and not one.num_missing
+        and not one.column.is_row_number
+        and "," not in one.name
+        and len(one.counts) >= _LEAST_DIFFERENT * one.counts.total()
+        and all(map(_CODE.fullmatch, one.counts))
+    )
 
 
 def _tells_apart(file: Path, format: Format | None, task: Task, options: Options) -> bool:
@@ -113,7 +146,12 @@ def _check(file: Path, format: Format | None, task: Task, options: Options) -> t
                 break
     worst = sorted(reasons.values(), key=lambda reason: -reason.count)[:_NUM_REASONS_SHOWN]
     rows, are = say_count(counts.total(), "row"), "is" if counts["valid"] == 1 else "are"
+    num_others = len(reasons) - len(worst)
+    others = (
+        [f"  … and {'1 other reason' if num_others == 1 else f'{num_others:,} other reasons'}."] if num_others else []
+    )
     return counts["valid"], [
         f"Of {rows} {counts['valid']:,} {are} valid and {counts['refused']:,} would be refused.",
         *(f"  {reason.describe()}" for reason in worst),
+        *others,
     ]

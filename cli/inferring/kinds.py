@@ -1,14 +1,16 @@
 """Which kind of value a column holds, and why: a guess, of which the task file says the reason."""
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from cli.inferring.moment_texts import are_times_of_day, looks_like_a_moment
 from cli.inferring.profile import Column
 from cli.reading.moments import MomentReader, find_order, has_dots, spell_form
-from cli.reading.numbers import NumberStyle, find_style, settle_styles
+from cli.reading.numbers import NumberStyle, find_style, numbers_of, read_number, settle_styles
 from cli.reading.options import Options
 from contracts.errors import InvalidInput
 from contracts.missing import INSTEAD_OF_NUMBERS, MISSING
@@ -19,6 +21,8 @@ from contracts.truth import TRUTHS
 
 _MAX_CATEGORIES = 1000
 _FEW_CODES = 50
+# Share of the rows of a number column that may hold other texts.
+_MOST_STRANGE = 0.01
 _ID = re.compile(r"(^|_)(id|nr|no|number|key|uuid)$")
 _CODES = re.compile(
     r"(^|_)(code|type|class|kind|category|zone|region|season|weather\w*|weekday|wochentag|wday|dow|plan|segment|group|"
@@ -81,7 +85,9 @@ def find_missing(columns: Iterable[Column], options: Options) -> frozenset[str]:
         if not present or not rest:
             continue
         style = find_style(rest, options.decimal)
-        is_typed = all(_is_number(text, style) for text in rest) or all(map(looks_like_a_moment, rest[:1000]))
+        is_typed = all(read_number(text, style) is not None for text in rest) or all(
+            map(looks_like_a_moment, rest[:1000])
+        )
         found |= {text for text in present if is_typed or text.lower() in MISSING}
     return frozenset(found)
 
@@ -93,7 +99,7 @@ def complete(columns: Sequence[Column], options: Options, *, is_european: bool) 
     guesses: list[str] = []
     texts = {column.name: [text for text in column.counts if text and text not in missing] for column in columns}
     styles = settle_styles({name: find_style(found, options.decimal) for name, found in texts.items()})
-    dates = [text for found in texts.values() if found and all(map(looks_like_a_moment, found[:100])) for text in found]
+    dates = [text for found in texts.values() if _are_dates(found) for text in found]
     by_form = options.at_format is not None
     if options.day_first is None and not by_form and (day_first := _find_order(dates, styles, is_european)) is not None:
         options = replace(options, day_first=day_first)
@@ -113,6 +119,11 @@ def complete(columns: Sequence[Column], options: Options, *, is_european: bool) 
     return Reading(options, styles, tuple(guesses))
 
 
+def _are_dates(texts: Sequence[str]) -> bool:
+    """Whether texts are dates, by the first of them; 23.00.00 is a time of day."""
+    return bool(texts) and all(map(looks_like_a_moment, texts[:100])) and not are_times_of_day(texts)
+
+
 def _find_order(dates: Sequence[str], styles: dict[str, NumberStyle], is_european: bool) -> bool | None:
     """The order of day and month, by the dates or, if they do not show it, by how the file is written."""
     if (order := find_order(dates)) is not None:
@@ -124,7 +135,10 @@ def _find_order(dates: Sequence[str], styles: dict[str, NumberStyle], is_europea
 
 def judge(column: Column, reading: Reading, num_rows: int) -> Judged:  # noqa: PLR0911 one for each reason
     """The kind of a column."""
+    style = reading.styles.get(column.name, NumberStyle())
     missing = frozenset({"", *reading.options.missing})
+    if stand_ins := numbers_of(missing):
+        missing |= {text for text in column.counts if read_number(text, style) in stand_ins}
     num_missing = column.num_of(missing)
     counts = Counter({text: count for text, count in column.counts.items() if text not in missing})
 
@@ -145,9 +159,13 @@ def judge(column: Column, reading: Reading, num_rows: int) -> Judged:  # noqa: P
             if not num_missing
             else found("category", "one value, or missing")
         )
-    style = reading.styles.get(column.name, NumberStyle())
-    if all(_is_number(text, style) for text in counts):
+    strange = Counter({text: count for text, count in counts.items() if read_number(text, style) is None})
+    if not strange:
         return _judge_numbers(column, style, found, counts, num_rows)
+    numbers = counts - strange
+    if len(numbers) > _FEW_CODES and strange.total() <= _MOST_STRANGE * counts.total():
+        judged = _judge_numbers(column, style, found, numbers, num_rows)
+        return replace(judged, counts=numbers, why=f"{judged.why}; {_describe_strange(strange)}")
     if frozenset(text.lower() for text in counts) in _WORDS and all(text in TRUTHS for text in counts):
         return found("boolean", "two words for true and false")
     if any(len(text) > MAX_TEXT for text in counts):
@@ -157,6 +175,14 @@ def judge(column: Column, reading: Reading, num_rows: int) -> Judged:  # noqa: P
     if len(counts) > _MAX_CATEGORIES:
         return found("category", f"texts, but {len(counts):,} different ones: a coarser column may do better")
     return found("category", "texts")
+
+
+def _describe_strange(strange: Counter[str]) -> str:
+    """What to say about the few texts in a column of numbers."""
+    ((text, _),) = strange.most_common(1)
+    hold = "1 row holds" if strange.total() == 1 else f"{strange.total():,} rows hold"
+    option = shlex.join([f"--missing={text}"])
+    return f"{hold} other text, such as {text[:40]!r}, and would be refused: {option} if it means a missing value"
 
 
 def _judge_numbers(  # noqa: PLR0911 one for each reason
@@ -187,21 +213,6 @@ def _judge_numbers(  # noqa: PLR0911 one for each reason
     sign = f"; {style.sign} is ignored" if style.sign else ""
     comma = " with decimal commas" if style.decimal == "comma" and style.shows_mark else ""
     return found("number", f"numbers{comma}{sign}")
-
-
-def _is_number(text: str, style: NumberStyle) -> bool:
-    try:
-        return not isinstance(style.read(text), str)
-    except ValueError:
-        return False
-
-
-def looks_like_a_moment(text: str) -> bool:
-    """Whether a text is a date of any order: bare numbers and years are not."""
-    return (
-        re.match(r"\d{1,4}[-/.]\d{1,2}[-/.]\d|\d{4}-\d\d$|[^\W\d_]{3,}\.?,? +\d|\d{1,2}[. -]+[^\W\d_]{3}", text)
-        is not None
-    )
 
 
 def _are_moments(counts: Counter[str], options: Options, *, is_named: bool) -> bool:

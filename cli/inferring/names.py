@@ -31,7 +31,7 @@ def name_features(
 
 def map_columns(
     options: Options,
-    times: Sequence[Judged],
+    at: Judged,
     label: Judged,
     columns: dict[str, str],
     ids: Judged | None,
@@ -40,7 +40,7 @@ def map_columns(
 ) -> Options:
     """The options with the columns that an import does not find by their names."""
     mapped = dict(options.columns)
-    time = "+".join(one.name for one in times)
+    time = at.name
     if time != "at" and (normalise(time) != normalise("at") or _num_alike(time, names) > 1):
         mapped.setdefault("at", time)
     if not _is_found(label, names):
@@ -68,3 +68,11 @@ def _is_found(label: Judged, names: Sequence[str]) -> bool:
         if alike := [name for name in names if normalise(name) == normalise(wanted)]:
             return alike == [label.name]
     return False
+
+
+def rank_name(key: str, names: Sequence[str]) -> int:
+    """The place of a name in a list; beyond it, if it is not there."""
+    if key in names:
+        return names.index(key)
+    parts = key.split("_")
+    return next((len(names) - 1 for name in names if name in parts and len(name) > 2), len(names))

@@ -1,12 +1,13 @@
 """What the columns of a file hold: each value with its count, in the first rows of the file."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cli.file_rows.columns import join_moment
 from cli.file_rows.formats import Format
 from cli.file_rows.opened_file import find_file_format, guard, open_content
 from cli.file_rows.parquet import open_parquet, read_column, read_pieces, refuse_type
@@ -19,6 +20,9 @@ from contracts.errors import Fault, InvalidInput
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+# The names of a date's column and of the column of its time of day.
+Split = tuple[str, str]
+FindSplit = Callable[["Sequence[Column]"], Split | None]
 MAX_ROWS = 100_000
 NUM_SAMPLE_ROWS = 500
 _ROWS_PER_PIECE = 5000
@@ -26,12 +30,16 @@ _ROWS_PER_PIECE = 5000
 
 @dataclass(frozen=True)
 class Column:
-    """One named column. `counts` are its texts as CSV spells them; `refusal` says why no event can hold its type."""
+    """One named column. `counts` are its texts as CSV spells them; `refusal` says why no event can hold its type.
+
+    One that is made of two columns, a date and a time of day, has their names in `parts`.
+    """
 
     name: str
     counts: Counter[str]
     is_row_number: bool = False
     refusal: str | None = None
+    parts: tuple[str, ...] = ()
 
     def num_of(self, missing: frozenset[str]) -> int:
         """The number of rows that hold one of these texts."""
@@ -50,39 +58,43 @@ class Profile:
     sample: tuple[dict[str, str], ...] = ()
 
 
-def read_profile(file: Path, format: Format | None, options: Options) -> Profile:
-    """The profile of a CSV or Parquet file. Raises InvalidInput as its import would."""
+def read_profile(file: Path, format: Format | None, options: Options, find_split: FindSplit) -> Profile:
+    """The profile of a CSV or Parquet file. Raises InvalidInput as its import would.
+
+    Two columns that `find_split` names, of a date and a time of day, are one column of the profile.
+    """
     with open_source(file) as source:
         found = find_file_format(file, source, format)
-        if found == "parquet":
-            return guard(source, _read_parquet, source, options)
-        if found == "csv":
-            return guard(source, _read_csv, source, options)
+        if found in ("csv", "parquet"):
+            read = _read_csv if found == "csv" else _read_parquet
+            profile = guard(source, read, source, options, None)
+            split = find_split(profile.columns)
+            return profile if split is None else guard(source, read, source, options, split)
     raise InvalidInput(
         [Fault(str(file), "is NDJSON, whose events name their features already: write the task by hand")]
     )
 
 
-def _read_csv(source: Source, options: Options) -> Profile:
+def _read_csv(source: Source, options: Options, split: Split | None) -> Profile:
     table = look_into(source.open, options)
     dropped = find_dropped(table.names, options)
-    rows = (cells for _, cells in read_table(source.open(), table) if not isinstance(cells, Broken))
-    counters, num_rows, row_numbers = _count(table.names, islice(rows, MAX_ROWS))
-    sample = tuple(dict(zip(table.names, cells, strict=True)) for cells in table.sample[:NUM_SAMPLE_ROWS])
-    columns = tuple(
-        Column(name, counters[place], row_numbers[place])
-        for place, name in enumerate(table.names)
-        if name and name not in dropped
+    rows = (
+        cells
+        for _, cells in read_table(source.open(), table)
+        if not isinstance(cells, Broken) and not table.repeats_header(cells)
     )
+    found, num_rows = _count(table.names, islice(rows, MAX_ROWS), split)
+    sample = tuple(dict(zip(table.names, cells, strict=True)) for cells in table.sample[:NUM_SAMPLE_ROWS])
+    columns = tuple(one for one in found if one.name and one.name not in dropped)
     return Profile("csv", columns, num_rows, next(rows, None) is not None, table.notes, sample)
 
 
-def _read_parquet(source: Source, options: Options) -> Profile:
+def _read_parquet(source: Source, options: Options, split: Split | None) -> Profile:
     with open_content(source) as content, open_parquet(content) as opened:
-        return profile_parquet(opened, options)
+        return profile_parquet(opened, options, split)
 
 
-def profile_parquet(opened: "pq.ParquetFile", options: Options) -> Profile:
+def profile_parquet(opened: "pq.ParquetFile", options: Options, split: Split | None = None) -> Profile:
     """The profile of an opened Parquet file. Raises InvalidInput as its import would."""
     schema = opened.schema_arrow
     dropped = find_dropped(schema.names, options)
@@ -96,23 +108,30 @@ def profile_parquet(opened: "pq.ParquetFile", options: Options) -> Profile:
             for cells in zip(*read, strict=True):
                 yield [cell if isinstance(cell, str) else "" for cell in cells]
 
-    counters, num_rows, row_numbers = _count(names, islice(rows(), MAX_ROWS))
-    columns = [Column(name, counters[place], row_numbers[place]) for place, name in enumerate(names)]
+    columns, num_rows = _count(names, islice(rows(), MAX_ROWS), split)
     columns += [Column(name, Counter(), refusal=reason) for name, reason in refusals.items() if reason is not None]
     return Profile("parquet", tuple(columns), num_rows, opened.metadata.num_rows > num_rows, ())
 
 
-def _count(names: Sequence[str], rows: Iterator[Sequence[str]]) -> tuple[list[Counter[str]], int, list[bool]]:
-    """The texts of each column with their counts, the number of rows, and which columns number the rows."""
+def _count(names: Sequence[str], rows: Iterator[Sequence[str]], split: Split | None) -> tuple[list[Column], int]:
+    """The columns, and the number of rows. Those of `split` are one, in the place of the first."""
     counters: list[Counter[str]] = [Counter() for _ in names]
     row_numbers = [True for _ in names]
+    joined: Counter[str] = Counter()
+    places = () if split is None else tuple(map(names.index, split))
     num_rows = 0
     while piece := list(islice(rows, _ROWS_PER_PIECE)):
         for place, cells in enumerate(zip(*piece, strict=True)):
             counters[place].update(cells)
             row_numbers[place] = row_numbers[place] and _continues(cells, num_rows)
+        if places:
+            joined.update(join_moment(cells, places) for cells in piece)
         num_rows += len(piece)
-    return counters, num_rows, [is_one and num_rows > 1 for is_one in row_numbers]
+    columns = [Column(name, counters[place], row_numbers[place] and num_rows > 1) for place, name in enumerate(names)]
+    if split is not None:
+        columns[places[0]] = Column("+".join(split), joined, parts=split)
+        columns = [column for column in columns if column.name != split[1]]
+    return columns, num_rows
 
 
 def _continues(cells: Sequence[str], start: int) -> bool:

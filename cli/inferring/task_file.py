@@ -94,8 +94,8 @@ def write_task_file(
 
 def _describe_rows(guessed: Guessed, profile: Profile) -> str:
     rows = f"{'The first ' if profile.is_cut else ''}{say_count(profile.num_rows, 'row')}"
-    times = " and ".join(one.name for one in guessed.at)
-    return f"{rows} from {guessed.first.isoformat()} to {guessed.last.isoformat()}, by {times}."
+    by = " and ".join(guessed.at.column.parts or (guessed.at.name,))
+    return f"{rows} from {guessed.first.isoformat()} to {guessed.last.isoformat()}, by {by}."
 
 
 def _describe(one: Judged) -> str:

@@ -56,5 +56,7 @@ def print_predicted(predicted: Predicted, again: str | None = None) -> None:
     console.print(f"The answers are in {predicted.answers}.", markup=False)
     if predicted.rejects is not None:
         console.print(f"The refused rows are in {predicted.rejects}, with the reasons.", markup=False)
-        if again is not None:
+        if any(reason.names_option for reason in predicted.reasons):
+            console.print("Add the option that a reason names, and --replace, to the same command to answer them too.")
+        elif again is not None:
             console.print(f"Put them right, or wait for a newer version, and ask again: {again}", markup=False)

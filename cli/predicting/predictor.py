@@ -23,7 +23,7 @@ from cli.errors import Refused as ApiRefused
 from cli.file_rows.batches import batch_rows
 from cli.file_rows.formats import Format
 from cli.file_rows.opened_file import open_rows
-from cli.file_rows.reasons import Reason, Refused, add_reasons, find_id
+from cli.file_rows.reasons import Reason, Refused, add_reasons, find_id, prefer_ours
 from cli.file_rows.rejects import append_rejects, cut_rejects, keep_edited, name_rejects
 from cli.file_rows.rows import Row
 from cli.predicting.answer_file import Answered, AnswerFile, choose_format, name_part
@@ -175,7 +175,7 @@ class _Questions:
                 if not faulty:
                     raise
                 for place, faults in faulty.items():
-                    refused[place] = _refuse(batch[place], faults)
+                    refused[place] = _refuse(batch[place], prefer_ours(batch[place], faults))
                     del questions[place]
         answered = [(batch[place], answer) for place, answer in zip(questions, answers, strict=True)]
         return answered, [refused[place] for place in sorted(refused)]

@@ -49,6 +49,12 @@ _TIME = re.compile(
     r"(\d{1,2})(?::(\d\d)(?::(\d\d)(?:[.,](\d+))?)?)?(?: ?([AaPp])\.?[Mm]\.?)?(?![\d:])",
     re.ASCII,
 )
+# As in much of Europe: 14.30, 14.30.15, 14h30.
+_SPOKEN_TIME = re.compile(
+    r"(\d{1,2})[.h](\d\d)(?:\.(\d\d)(?:[.,](\d+))?)?(?: ?([AaPp])\.?[Mm]\.?)?(?![\d.:])",
+    re.ASCII,
+)
+_HOUR_WORD = re.compile(r"^ ?(?:uhr|h)(?![^\W_])", re.IGNORECASE)
 _TIGHT_TIME = re.compile(r"(\d\d)(\d\d)(\d\d)?(?:[.,](\d+))?(?![\d:])", re.ASCII)
 _GAP = re.compile(r"[Tt]|,? +(?:at +)?|_")
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d\d)(?::?(\d\d))?)?", re.ASCII)
@@ -61,7 +67,7 @@ _AREA = re.compile(r"\[?([A-Za-z]+(?:/[A-Za-z0-9_+\-]+)+)\]?")
 _COMMENT = re.compile(r" ?(\[[^\]]*\]|\([^)]*\))$")
 _EPOCHS = {10: 1, 13: 1000, 16: 1_000_000, 19: 1_000_000_000}
 _SHORT = re.compile(
-    r"(\d{1,2})([-/.])(\d{1,2})\2\d\d(?:(,? )\d{1,2}:\d\d(:\d\d)?(?:( ?)([AaPp][Mm]))?)?",
+    r"(\d{1,2})([-/.])(\d{1,2})\2\d\d(?:(,? )\d{1,2}([:.])\d\d(\5\d\d)?(?:( ?)([AaPp][Mm]))?)?",
     re.ASCII,
 )
 _YEARS = ("%y", "%Y", "%G", "%c", "%x")
@@ -223,8 +229,9 @@ def spell_form(text: str, day_first: bool | None = None) -> str | None:
     form = f"%d{found[2]}%m{found[2]}%y" if day_first else f"%m{found[2]}%d{found[2]}%y"
     if found[4] is None:
         return form
-    seconds = ":%S" if found[5] else ""
-    time = f"%I:%M{seconds}{found[6]}%p" if found[7] else f"%H:%M{seconds}"
+    mark = found[5]
+    seconds = f"{mark}%S" if found[6] else ""
+    time = f"%I{mark}%M{seconds}{found[7]}%p" if found[8] else f"%H{mark}%M{seconds}"
     return f"{form}{found[4]}{time}"
 
 
@@ -289,12 +296,12 @@ def _read_time(day: date, rest: str, text: str) -> tuple[datetime, str]:
             raise ValueError(f"{text!r} has no time of day behind its T")
         return midnight, rest
     rest = rest[gap.end() :]
-    found = _TIME.match(rest) or _TIGHT_TIME.match(rest)
+    found = _SPOKEN_TIME.match(rest) or _TIME.match(rest) or _TIGHT_TIME.match(rest)
     if found is None:
         raise ValueError(f"{text!r} has {rest!r} where a time of day such as 14:30 belongs")
     hour, minute, second = int(found[1]), int(found[2] or 0), int(found[3] or 0)
     micros = int(f"{found[4]:0<6}"[:6]) if found[4] else 0
-    half = found[5] if found.re is _TIME else None
+    half = found[5] if found.re is not _TIGHT_TIME else None
     if half is not None:
         if not 1 <= hour <= 12:
             raise ValueError(f"{text!r} has the hour {hour} with {half}M")
@@ -304,7 +311,7 @@ def _read_time(day: date, rest: str, text: str) -> tuple[datetime, str]:
         raise ValueError(f"{text!r} has the {part}, which no clock shows")
     try:
         length = timedelta(hours=hour, minutes=minute, seconds=second, microseconds=micros)
-        return midnight + length, rest[found.end() :]
+        return midnight + length, _HOUR_WORD.sub("", rest[found.end() :], count=1)
     except OverflowError:
         raise ValueError(f"{text!r} is outside of the years 1 to 9999") from None
 

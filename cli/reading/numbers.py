@@ -78,6 +78,20 @@ class NumberStyle:
 _REMEDY = "say --decimal point or --decimal comma"
 
 
+def read_number(cell: str, style: NumberStyle) -> float | None:
+    """The number of a cell; None if it is none, or can be read in two ways."""
+    try:
+        found = style.read(cell)
+    except ValueError:
+        return None
+    return None if isinstance(found, str) else float(found)
+
+
+def numbers_of(missing: Iterable[str]) -> frozenset[float]:
+    """The numbers among the cells that mean a missing value: in a column of numbers they may be spelled otherwise."""
+    return frozenset(float(cell) for cell in missing if JSON_NUMBER.fullmatch(cell))
+
+
 def find_style(cells: Iterable[str], given: Decimal | None) -> NumberStyle:
     """The style of a column by some of its cells."""
     seen: set[Decimal] = set()

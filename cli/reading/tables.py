@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import BinaryIO
 
@@ -31,6 +31,10 @@ class CsvTable:
     names: tuple[str, ...]
     sample: tuple[Sequence[str], ...]
     notes: tuple[str, ...]
+
+    def repeats_header(self, cells: Sequence[str]) -> bool:
+        """Whether a row has the names of the columns for values, as where files were put together."""
+        return cells[0].strip() == self.names[0] and tuple(cell.strip() for cell in cells) == self.names
 
     def column(self, place: int) -> list[str]:
         """The sampled cells of a column."""
@@ -64,9 +68,10 @@ def look_into(open_: Callable[[], BinaryIO], options: Options) -> CsvTable:
             [Fault("line 1", "holds control characters, so the file is no text, or in another encoding")]
         )
     refuse_twice(names, find_dropped(names, options))
-    rows = islice(found, NUM_SAMPLE_ROWS)
-    sample = tuple(cells for _, cells in rows if not isinstance(cells, Broken))
-    return CsvTable(dialect, names, sample, (dialect.describe(), *_name_nameless(names, sample)))
+    table = CsvTable(dialect, names, (), (dialect.describe(),))
+    rows = [cells for _, cells in islice(found, NUM_SAMPLE_ROWS) if not isinstance(cells, Broken)]
+    sample = tuple(cells for cells in rows if len(cells) != len(names) or not table.repeats_header(cells))
+    return replace(table, sample=sample, notes=(*table.notes, *_name_nameless(names, sample)))
 
 
 def read_table(stream: BinaryIO, table: CsvTable) -> Iterator[Record]:

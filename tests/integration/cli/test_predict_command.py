@@ -99,6 +99,19 @@ def test_answers_without_an_expected_error_are_counted_with_the_reason(home: Pat
     assert found["without_expected_error"] == 2
 
 
+def test_a_moment_that_needs_an_option_names_it_as_the_import_does(home: Path, api: Running) -> None:
+    file, out = home / "rows.csv", home / "answers.csv"
+    file.write_text("at,distance,carrier\n2/5/2026 9:00,1400,UA\n2026-01-30 13:00,1400,UA\n")
+    told = predict(api, file, "--out", out)
+    assert told.exit_code == 3
+    assert "at: '2/5/2026 9:00' may name the day or the month first: say --dayfirst or --monthfirst" in told.output
+    assert "at: has no offset: an offset such as Z or +02:00 is required, or --timezone Europe/Berlin" in told.output
+    assert "Add the option that a reason names, and --replace, to the same command" in told.output
+    assert "ask again:" not in told.output
+    again = predict(api, file, "--out", out, "--monthfirst", "--timezone", "UTC", "--replace")
+    assert "2 rows answered" in again.output
+
+
 def test_parquet_has_typed_columns(home: Path, api: Running) -> None:
     file, out = home / "rows.parquet", home / "answers.parquet"
     moments = [AT + timedelta(minutes=k) for k in range(2500)]
