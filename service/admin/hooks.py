@@ -223,8 +223,8 @@ def _add_outbox(router: APIRouter, store: Store, settings: ServiceSettings) -> N
     )
     async def post_retry(name: HookInPath, request: Request) -> Response:
         """Send all events again that were given up, with the ids that they had."""
-        given = read_fields(await read_body(request, settings), rules)
-        count = await store.run(lambda connection: retry_dead(connection, find_hook(connection, name).hook_id))
+        given, now = read_fields(await read_body(request, settings), rules), datetime.now(UTC)
+        count = await store.run(lambda connection: retry_dead(connection, find_hook(connection, name).hook_id, now))
         log.info("hook.retried", hook=name, actor=actor_of(request, given.get("actor")), num_events=count)
         return answers.respond(HookRetried(count))
 

@@ -50,7 +50,9 @@ deliveries = Table(
     Column("event_id", UUID, nullable=False),
     Column("type", Text, nullable=False),
     Column("data", JSONB, nullable=False),
+    # When it happened, and when it came into the outbox.
     Column("at", moment_type, nullable=False),
+    Column("added_at", moment_type, nullable=False, server_default=text("now()")),
     Column("state", Text, nullable=False, server_default=text("'waiting'")),
     Column("num_attempts", Integer, nullable=False, server_default=text("0")),
     # Before it, nobody tries. It lies ahead while an attempt is under way, and after one that failed.
@@ -58,7 +60,7 @@ deliveries = Table(
     # What the receiver answered last, or why it did not.
     Column("answer", Text),
     Column("ended_at", moment_type),
-    moments("at", "due_at", "ended_at"),
+    moments("at", "added_at", "due_at", "ended_at"),
     CheckConstraint("state in ('waiting', 'delivered', 'dead')", name="state"),
     UniqueConstraint("hook_id", "event_id"),
     Index("deliveries_waiting_idx", "hook_id", "task_id", "id", postgresql_where=text("state = 'waiting'")),

@@ -19,7 +19,10 @@ from store.database import deliveries, hooks, tasks
 
 @dataclass(frozen=True)
 class Delivery:
-    """An event that this process sends; `attempt` counts the attempts, `data` is JSON as it was written."""
+    """An event that this process sends; `attempt` counts the attempts, `data` is JSON as it was written.
+
+    `at` is when it happened, `added_at` when it came into the outbox.
+    """
 
     delivery_id: int
     hook_id: int
@@ -30,6 +33,7 @@ class Delivery:
     event_type: str
     data: str
     at: datetime
+    added_at: datetime
     attempt: int
 
 
@@ -64,6 +68,7 @@ def claim_due(
             row.type,
             row.data,
             row.at,
+            row.added_at,
             row.num_attempts,
         )
         for row in connection.execute(_CLAIM, known)
@@ -101,15 +106,15 @@ def note_failed(
 def add_test(connection: Connection, hook_id: int, now: datetime) -> UUID:
     """Put an event into the outbox that is about nothing; returns its id."""
     event_id = uuid4()
-    row = {"hook_id": hook_id, "event_id": event_id, "type": TEST_TYPE, "data": {}, "at": now}
+    row = {"hook_id": hook_id, "event_id": event_id, "type": TEST_TYPE, "data": {}, "at": now, "added_at": now}
     connection.execute(insert(deliveries).values(row))
     return event_id
 
 
-def retry_dead(connection: Connection, hook_id: int) -> int:
-    """Let all events that a hook has given up be due at once; returns how many."""
+def retry_dead(connection: Connection, hook_id: int, now: datetime) -> int:
+    """Let all events that a hook has given up be due at once, as if they were new; returns how many."""
     dead = (deliveries.c.hook_id == hook_id, deliveries.c.state == "dead", deliveries.c.task_id.is_not(None))
-    again = {"state": "waiting", "num_attempts": 0, "due_at": None, "ended_at": None}
+    again = {"state": "waiting", "added_at": now, "num_attempts": 0, "due_at": None, "ended_at": None}
     return connection.execute(update(deliveries).where(*dead).values(again)).rowcount
 
 
@@ -162,7 +167,7 @@ _CLAIM = text("""
     FROM chosen, hooks
     WHERE deliveries.id = chosen.id AND hooks.id = deliveries.hook_id
     RETURNING deliveries.id, hook_id, hooks.name, hooks.url, hooks.secret, event_id, type,
-        CAST(data AS text) AS data, at, num_attempts
+        CAST(data AS text) AS data, at, added_at, num_attempts
 """)
 
 _DELETE_ENDED = text("""

@@ -30,6 +30,9 @@ LEASE = timedelta(seconds=6 * LONGEST_SECONDS)
 # Each pause is this many times as long as the one before, up to the longest one.
 GROWTH = 3
 LONGEST_PAUSE = timedelta(hours=6)
+# An event that is older is given up at the next attempt that fails. Otherwise events of a task, each of which waits for
+# the one before, would pile up while a receiver is away for days.
+LONGEST_WAIT = timedelta(days=1)
 # While requests are under way, what is due meanwhile is looked for this often.
 _LOOK_SECONDS = 0.2
 
@@ -110,6 +113,8 @@ class HookDeliveries:
     def _find_next(self, delivery: Delivery, outcome: Outcome, now: datetime) -> datetime | None:
         """When to try again after this attempt failed; None to give the event up. A test is tried once."""
         if delivery.event_type == TEST_TYPE or delivery.attempt >= self._settings.hooks_max_attempts:
+            return None
+        if now - delivery.added_at > LONGEST_WAIT:
             return None
         return now + find_pause(delivery.attempt, self._settings.hooks_retry_seconds, outcome.retry_after)
 

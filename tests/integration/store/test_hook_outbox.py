@@ -11,7 +11,7 @@ from contracts.hooks.events import EVENT_TYPES
 from contracts.verdict import LimitCheck, Rollback
 from store.cycles.leases import claim_cycle, expire_leases
 from store.cycles.requests import request_cycle
-from store.database import deliveries, hooks
+from store.database import deliveries, expiries, hooks, metadata, tasks
 from store.hooks.expiries import EXPIRED, EXPIRING, Expiry, list_bounds, note_expiries
 from store.hooks.ledger import count_events, list_dead_letters, list_hooks, remove_hook
 from store.hooks.outbox import (
@@ -194,7 +194,7 @@ def test_an_event_that_was_given_up_is_a_dead_letter_of_its_task_until_it_is_ret
     assert (listed.num_dead, listed.num_failed, listed.answer) == (1, 1, "500 Internal Server Error")
     assert claim(engine, after=timedelta(days=1)) == []
     with engine.begin() as connection:
-        assert retry_dead(connection, hook.hook_id) == 1
+        assert retry_dead(connection, hook.hook_id, NOW) == 1
     (again,) = claim(engine)
     assert (again.event_id, again.attempt) == (claimed.event_id, 1)
 
@@ -251,6 +251,21 @@ def test_a_deleted_task_takes_its_events_with_it_and_leaves_the_hook(engine: Eng
         (deleted,) = list_deleted(connection)
         assert finish_deletion(connection, deleted, NOW)
     assert [data["task"] for _, data in written(engine)] == [other.task.name]
+
+
+def test_the_previous_release_deletes_a_task_with_its_events(engine: Engine) -> None:
+    """It knows neither table, and deletes what it knows."""
+    schema = define(engine)
+    make_hook(engine, URL)
+    note(engine, schema, "1", "release")
+    assert noted(engine, schema, EXPIRED, SECOND) == 1
+    with engine.begin() as connection:
+        for table in ("releases", "cycles", "schemas"):
+            connection.execute(
+                metadata.tables[table].delete().where(metadata.tables[table].c.task_id == schema.task_id)
+            )
+        connection.execute(tasks.delete().where(tasks.c.id == schema.task_id))
+        assert connection.execute(select(deliveries)).all() == connection.execute(select(expiries)).all() == []
 
 
 def test_an_event_keeps_the_name_that_its_task_had(engine: Engine) -> None:

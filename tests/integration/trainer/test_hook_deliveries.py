@@ -26,7 +26,6 @@ from tests.integration.hook_receiver import (
     make_hook,
     receiving,
     states_of,
-    wait_until,
 )
 from tests.integration.published_versions import NOW, define, note
 from trainer.hooks.deliveries import LEASE
@@ -124,12 +123,32 @@ def test_a_failure_is_retried_after_a_pause_and_given_up_after_the_last_attempt(
         with engine.begin() as connection:
             (hook,) = list_hooks(connection)
             assert (hook.num_dead, hook.num_failed, hook.num_delivered) == (1, 3, 0)
-            assert retry_dead(connection, hook.hook_id) == 1
+            assert retry_dead(connection, hook.hook_id, now) == 1
         receiver.behave = answer(200, b"thanks")
         sender.tick(now)
     assert states_of(engine) == ["delivered"]
     assert len({*receiver.ids}) == 1
     assert len(receiver.ids) == 4
+
+
+def test_an_event_that_has_waited_for_a_day_is_given_up_at_once(engine: Engine) -> None:
+    """Events of a task wait for each other, and would pile up while a receiver is away for days."""
+    with receiving(answer(500)) as receiver:
+        make_hook(engine, receiver.url)
+        schema = define(engine)
+        for version in ("1", "2"):
+            note(engine, schema, version, "release")
+        with engine.begin() as connection:
+            old = {"old": NOW - timedelta(days=1)}
+            connection.execute(text("UPDATE deliveries SET added_at = :old"), old)
+        deliveries(engine).tick(NOW + SECOND)
+        assert states_of(engine) == ["dead", "dead"]
+        with engine.begin() as connection:
+            (hook,) = list_hooks(connection)
+            assert retry_dead(connection, hook.hook_id, NOW) == 2
+        deliveries(engine).tick(NOW + SECOND)
+    assert states_of(engine) == ["waiting", "waiting"]
+    assert len(receiver.got) == 3
 
 
 def test_a_receiver_that_asks_for_a_pause_gets_it(engine: Engine) -> None:
@@ -347,4 +366,3 @@ def test_a_test_goes_first_and_is_tried_once(engine: Engine) -> None:
     with engine.connect() as connection:
         (hook,) = list_hooks(connection)
     assert (hook.num_dead, hook.num_waiting) == (0, 1)
-    wait_until(lambda: threading.active_count() < 50)

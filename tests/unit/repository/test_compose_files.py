@@ -121,6 +121,13 @@ def test_the_overlay_reserves_a_gpu_for_the_trainer_alone() -> None:
     assert device["capabilities"] == ["gpu"]
 
 
+def test_the_overlay_of_hooks_gives_the_trainer_alone_a_way_out() -> None:
+    overlay = read("docker-compose.hooks.yml")
+    networks = {name: one["networks"] for name, one in overlay["services"].items() if "networks" in one}
+    assert networks == {"trainer": [*SERVICES["trainer"]["networks"], "hooks"]}
+    assert overlay["networks"] == {"hooks": {}}
+
+
 def test_the_overlay_changes_nothing_of_mlflow_but_that_it_asks_who() -> None:
     command = AUTH["services"]["mlflow"]["command"]
     assert [word for word in command if word != "--app-name=basic-auth"] == SERVICES["mlflow"]["command"]
