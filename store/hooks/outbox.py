@@ -147,21 +147,29 @@ def delete_ended_before(connection: Connection, delivered: datetime, given_up: d
     return connection.execute(_DELETE_ENDED, known).rowcount
 
 
-# An event of no task is a test, which somebody waits for.
+# Of each hook and task the oldest waiting event, found by steps through the index: however many events wait behind it,
+# none of them is read. An event of no task is a test, which somebody waits for.
 _CLAIM = text("""
-    WITH chosen AS MATERIALIZED (
-        SELECT next.id FROM hooks CROSS JOIN LATERAL (
-            SELECT one.id FROM deliveries AS one
-            WHERE one.hook_id = hooks.id AND one.state = 'waiting' AND (one.due_at IS NULL OR one.due_at <= :now)
-                AND NOT EXISTS (
-                    SELECT FROM deliveries AS older
-                    WHERE older.hook_id = one.hook_id AND older.task_id = one.task_id AND older.state = 'waiting'
-                        AND older.id < one.id
-                )
-            ORDER BY one.task_id IS NOT NULL, one.id LIMIT 1
-            FOR NO KEY UPDATE SKIP LOCKED
-        ) AS next
+    WITH RECURSIVE heads AS (
+        SELECT hooks.id AS hook_id, head.* FROM hooks CROSS JOIN LATERAL (
+            SELECT task_id, id, due_at FROM deliveries
+            WHERE hook_id = hooks.id AND state = 'waiting' AND task_id IS NOT NULL ORDER BY task_id, id LIMIT 1
+        ) AS head
         WHERE hooks.id <> ALL(CAST(:busy AS int[]))
+        UNION ALL
+        SELECT heads.hook_id, head.* FROM heads CROSS JOIN LATERAL (
+            SELECT task_id, id, due_at FROM deliveries
+            WHERE hook_id = heads.hook_id AND state = 'waiting' AND task_id > heads.task_id ORDER BY task_id, id LIMIT 1
+        ) AS head
+    ), tests AS (
+        SELECT hook_id, task_id, id, due_at FROM deliveries
+        WHERE hook_id <> ALL(CAST(:busy AS int[])) AND state = 'waiting' AND task_id IS NULL
+    ), chosen AS MATERIALIZED (
+        SELECT id FROM deliveries WHERE id = ANY(ARRAY(
+            SELECT DISTINCT ON (hook_id) id FROM (TABLE heads UNION ALL TABLE tests) AS next
+            WHERE due_at IS NULL OR due_at <= :now ORDER BY hook_id, task_id IS NOT NULL, id
+        )) AND state = 'waiting' AND (due_at IS NULL OR due_at <= :now)
+        FOR NO KEY UPDATE SKIP LOCKED
     )
     UPDATE deliveries SET due_at = :until, num_attempts = num_attempts + 1
     FROM chosen, hooks

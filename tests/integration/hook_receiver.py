@@ -63,6 +63,8 @@ def answer(status: int, body: bytes = b"", **headers: str) -> Behaviour:
 class Receiver(ThreadingHTTPServer):
     """A server on the loopback. `behave` may be replaced at any time."""
 
+    request_queue_size = 128
+
     def __init__(self, behave: Behaviour) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.behave = behave

@@ -31,6 +31,7 @@ from tests.integration.published_versions import NOW, define, note
 from trainer.hooks.deliveries import LEASE
 
 SECOND = timedelta(seconds=1)
+HUGE_HEAD = b"HTTP/1.1 200 OK\r\nx: " + b"x" * 300_000 + b"\r\n\r\n"
 
 
 @pytest.fixture
@@ -181,6 +182,23 @@ def test_a_slow_receiver_delays_no_other_hook(engine: Engine, gate: threading.Ev
     assert {*states_of(engine, "slow"), *states_of(engine, "fast")} == {"delivered"}
 
 
+def test_many_slow_receivers_together_delay_no_other_hook(engine: Engine, gate: threading.Event) -> None:
+    with receiving(waits_for(gate)) as slow, receiving() as fast:
+        for place in range(50):
+            make_hook(engine, slow.url, f"slow_{place}")
+        make_hook(engine, fast.url)
+        for version in ("1", "2"):
+            note(engine, define(engine), version, "release")
+        thread = threading.Thread(target=deliveries(engine).tick, args=[NOW + SECOND])
+        thread.start()
+        fast.wait_for(2)
+        slow.wait_for(50)
+        assert len(slow.got) == 50
+        gate.set()
+        thread.join()
+        assert len(slow.got) == 100
+
+
 def test_no_transaction_is_open_during_a_request(engine: Engine, gate: threading.Event) -> None:
     with receiving(waits_for(gate)) as receiver:
         make_hook(engine, receiver.url)
@@ -225,7 +243,9 @@ def test_a_body_without_end_is_read_no_further_than_its_beginning(engine: Engine
     assert len(event.answer) < 300
 
 
-@pytest.mark.parametrize("said", [b"", b"SSH-2.0-OpenSSH_9\r\n", b"HTTP/1.1 999999 no\r\n\r\n", b"\x00" * 1000])
+@pytest.mark.parametrize(
+    "said", [b"", b"SSH-2.0-OpenSSH_9\r\n", b"HTTP/1.1 999999 no\r\n\r\n", b"\x00" * 1000, HUGE_HEAD]
+)
 def test_what_is_no_answer_in_http_is_a_failure(engine: Engine, said: bytes) -> None:
     def behave(handler: BaseHTTPRequestHandler) -> None:
         handler.wfile.write(said)
