@@ -8,6 +8,7 @@ BENCHMARKS = {
     "moons": "the paper's 2-Moons: error on the first unseen domain",
     "blind": "the default recipe compared with LightGBM, on streams that nothing was set for",
     "replay": "what would have been served on real streams, and how right it was",
+    "answers": "how right the answers of real streams were, by the log and computed from the answers themselves",
     "recipes": "choose a stream's hyper-parameters, and LightGBM's, on its first windows",
     "demo": "the flights demo: six weeks, each predicted by a version fitted at its start",
     "flights": "the flights recipe and its rivals, on the 26 weeks that chose it",

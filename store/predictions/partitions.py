@@ -64,7 +64,8 @@ def find_missing(connection: Connection, now: datetime, days_ahead: int) -> Sequ
 def make_partition(connection: Connection, partition: Partition) -> int:
     """Make a day's partition, unless there is one; returns how many rows it took from the default partition.
 
-    Writers of such rows wait until the transaction ends.
+    Writers of such rows wait until the transaction ends. A reader that has already planned its query misses them, so
+    they are scored again (`store.predictions.buckets`).
     """
     connection.execute(_WAIT_BRIEFLY)
     connection.execute(_LOCK)
@@ -75,7 +76,12 @@ def make_partition(connection: Connection, partition: Partition) -> int:
     connection.execute(text("LOCK TABLE predictions_default IN ACCESS EXCLUSIVE MODE"))
     num_moved = connection.execute(
         text(f"""
-            WITH moved AS (DELETE FROM predictions_default WHERE id >= :begin AND id < :end RETURNING *)
+            WITH moved AS (
+                DELETE FROM predictions_default WHERE id >= :begin AND id < :end RETURNING *
+            ), noted AS (
+                INSERT INTO touched_buckets (task_id, bucket)
+                SELECT DISTINCT task_id, left(CAST(moved.id AS text), 7) FROM moved JOIN tasks ON tasks.id = task_id
+            )
             INSERT INTO {name} SELECT * FROM moved
         """),  # noqa: S608 our own name
         {"begin": begin, "end": end},

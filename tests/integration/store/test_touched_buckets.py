@@ -18,7 +18,7 @@ from store.labels.late_labels import Label, append_labels
 from store.predictions.answer_scores import list_scored_answers
 from store.predictions.buckets import bucket_of, list_touched, list_touched_tasks
 from store.predictions.ids import PredictionIds
-from store.predictions.partitions import delete_before
+from store.predictions.partitions import delete_before, make_partition, partition_of
 from store.predictions.rows import write_row, write_source
 from store.predictions.writes import store_rows
 from store.tasks.catalog import Schema
@@ -192,6 +192,18 @@ def test_what_comes_while_a_part_is_scored_is_scored_later(engine: Engine) -> No
         assert counts(engine, schema) == (1, 0)
     assert score(engine) == 1
     assert counts(engine, schema) == (1, 1)
+
+
+def test_rows_that_move_to_the_partition_of_their_day_are_scored_again(engine: Engine) -> None:
+    """A reader that has planned its query by then does not see them."""
+    schema = define(engine)
+    (prediction_id,) = log(engine, schema, NOW)
+    score(engine)
+    with engine.begin() as connection:
+        assert make_partition(connection, partition_of(NOW.date())) == 1
+    assert touched(engine, schema) == {bucket(prediction_id)}
+    score(engine)
+    assert counts(engine, schema) == (1, 0)
 
 
 def test_a_deleted_task_takes_its_figures_along(engine: Engine) -> None:
