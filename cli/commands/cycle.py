@@ -71,12 +71,12 @@ def finish_cycle(api: "httpx.Client", task: str, cycle: dict[str, Any], *, as_js
             ended = follow_cycle(api, task, following, show)
         is_released = bool(ended["state"] == "released")
         waited = describe_wait(await_version(api, task, ended["version"])) if is_released else ""
-        needs_status = ended["state"] in ("released", "skipped") and not as_json
+        needs_status = ended["state"] in ("released", "skipped", "held") and not as_json
         status_now = ask(api, "GET", f"/tasks/{task}") if needs_status else {}
     if as_json:
         print_json(ended)
     else:
-        first, *ages = describe_end(ended, task)
+        first, *ages = describe_end(ended, task, is_tuned=_is_tuned(status_now))
         command = status_now.get("commands", {}).get("import_events")
         for line in (first + waited, *ages, *advise_skipped(ended, task, command)):
             Console().print(line, markup=False, highlight=False)
@@ -85,10 +85,15 @@ def finish_cycle(api: "httpx.Client", task: str, cycle: dict[str, Any], *, as_js
     return is_released
 
 
-def describe_end(cycle: dict[str, Any], task: str = "TASK") -> list[str]:
+def _is_tuned(status: dict[str, Any]) -> bool:
+    """Whether the task asks the trainer to search for a recipe."""
+    return status.get("spec", {}).get("training", {}).get("tune") is True
+
+
+def describe_end(cycle: dict[str, Any], task: str = "TASK", *, is_tuned: bool = False) -> list[str]:
     """How a cycle ended, with a line for each judged age; there is none if it ended before that.
 
-    If an age is not valid, the last two lines say what may help.
+    If an age is not valid, the last two lines say what may help. `is_tuned` as for `suggest`.
     """
     from contracts.quality.remedies import say_aside, suggest
     from contracts.verdict import decode_verdict
@@ -103,8 +108,10 @@ def describe_end(cycle: dict[str, Any], task: str = "TASK") -> list[str]:
         if matrix.aside:
             lines.append(f"  {say_aside(matrix.aside)}: the expected error leaves them out; check their labels.")
         broken = next((age for age in matrix.ages if age.reason), None)
-        if broken is not None and (remedy := suggest(broken, matrix.tolerance, matrix.max_error)) is not None:
-            lines.append(f"  {remedy}. Then: morrow task apply FILE && morrow cycle {task} --again")
+        remedy = None if broken is None else suggest(broken, matrix.tolerance, matrix.max_error, is_tuned=is_tuned)
+        if remedy is not None:
+            then = f" Then: morrow task apply FILE && morrow cycle {task} --again" if " = " in remedy else ""
+            lines.append(f"  {remedy}.{then}")
             lines.append(f"  To see what more windows would cost: morrow backtest {task}")
     return lines
 

@@ -65,7 +65,11 @@ def import_events(
         bool, typer.Option("--unlabelled", help="Keep rows without a label until it comes, instead of refusing them.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Store content a second time that was imported before with other options.")
+        bool,
+        typer.Option(
+            "--again",
+            help="Store rows that may be stored already: imported with other options, or under ids of their own.",
+        ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every row, and store none.")] = False,
     folder: Annotated[
@@ -171,16 +175,14 @@ def correct_event(
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
-    """Correct a stored event. The file holds the whole event as it should be."""
-    import json
+    """Correct a stored event. The file holds the whole event as it should be.
+
+    Write the file with `morrow events show TASK ID > event.json` and change it. To correct many events of a file:
+    retract its import (`morrow events history TASK` lists them), and import the corrected file.
+    """
     from urllib.parse import quote
 
-    try:
-        event = json.loads(file.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput([Fault(str(file), f"is not JSON: {error}")]) from error
-    if not isinstance(event, dict):
-        raise InvalidInput([Fault(str(file), "is not one event: a JSON object")])
+    event = _read_event(task, file)
     event_id = event.get("event_id")
     if not isinstance(event_id, str):
         raise InvalidInput([Fault("event_id", f"is missing in {file}")])
@@ -190,11 +192,42 @@ def correct_event(
             "PUT",
             f"/events/{quote(event_id, safe='')}",
             params={"task": task},
-            content=file.read_bytes(),
+            content=file.read_bytes().removeprefix(b"\xef\xbb\xbf"),
             headers={"content-type": "application/json"},
         )
     outcome = "is corrected" if answer["status"] == "corrected" else "says so already"
     print_facts(answer, f"{event_id} {outcome}.", as_json=as_json)
+
+
+def _read_event(task: str, file: Path) -> dict[str, Any]:
+    """The event of a JSON file. Raises InvalidInput, with the way to such a file, for any other."""
+    import json
+
+    written = file.read_bytes()
+    way = (
+        f"run morrow events show {task} ID > event.json, change that file, and run morrow events correct {task} "
+        f"event.json; to correct a whole file, retract its import (morrow events history {task} lists them), and "
+        "import it again"
+    )
+    try:
+        event = json.loads(written.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput([Fault(str(file), f"is {_name_content(file, written, error)}: {way}")]) from error
+    if not isinstance(event, dict):
+        raise InvalidInput([Fault(str(file), f"is not one event, a JSON object: {way}")])
+    return event
+
+
+def _name_content(file: Path, written: bytes, error: Exception) -> str:
+    """What a file is that holds no JSON."""
+    names = {one.lower() for one in file.suffixes}
+    if written.startswith(b"PAR1"):
+        return "Parquet, and not one event as JSON"
+    if names & {".csv", ".tsv"} or not written.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")):
+        return "CSV or other text, and not one event as JSON"
+    if names & {".ndjson", ".jsonl"} or b"\n{" in written:
+        return "NDJSON, and not one event as JSON"
+    return f"not JSON ({error})"
 
 
 @app.command("erase")

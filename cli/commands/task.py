@@ -38,6 +38,8 @@ app = typer.Typer(no_args_is_help=True, help="Define tasks, show their state, pa
 PAGE_SIZE = 200
 
 Archived = Annotated[bool, typer.Option("--archived", help="List archived tasks too.")]
+# The first line that `infer` prints.
+_REPORT = re.compile(r"^(?P<path>.+) holds the task \w+: ", re.MULTILINE)
 OptionalReason = Annotated[str | None, typer.Option("--reason", help="Reason, for the record.")]
 
 
@@ -87,7 +89,17 @@ def read_task_file(file: Path) -> dict[str, Any]:
         reason = f"is not UTF-8 (byte 0x{written[error.start]:02x} in line {line}): save it in UTF-8"
         raise InvalidInput([Fault(str(file), reason)]) from error
     except tomllib.TOMLDecodeError as error:
-        raise InvalidInput([Fault(str(file), f"is not TOML: {error}")]) from error
+        raise InvalidInput([Fault(str(file), _explain_no_toml(written.decode("utf-8-sig"), error))]) from error
+
+
+def _explain_no_toml(written: str, error: Exception) -> str:
+    """Why a file is no task: it may hold what `infer` said on the screen, in place of the file that it wrote."""
+    from service.advice.import_options import path_word, spell
+
+    if (said := _REPORT.search(written)) is None:
+        return f"is not TOML: {error}"
+    apply = spell(["morrow", "task", "apply", path_word(said["path"])])
+    return f"holds what `morrow task infer` printed; the task is in the file that it wrote: {apply}"
 
 
 @app.command("infer")

@@ -23,7 +23,7 @@ _OPTION = re.compile(r"--(timezone|dayfirst|monthfirst|at-format|decimal|missing
 # The API's remedy for an event whose label is missing.
 _LATER = "; send an event once its label is known, or leave label out"
 NO_ID = "(no event_id)"
-CONFLICT = "is stored with other content (to correct it: `morrow events correct`)"
+CONFLICT = "is stored with other content (`morrow events correct --help` says how to correct it)"
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -99,7 +99,7 @@ def say_place(event_id: str, said: str, place: str | None) -> str:
     """A sentence about a row by its id and its place in the file; a row with a digest for an id has its place alone."""
     if place is None:
         return f"{event_id}: {said}"
-    if event_id == NO_ID or _DIGEST.fullmatch(event_id):
+    if event_id == NO_ID or is_digest(event_id):
         return f"{place}: {said}"
     return f"{event_id}: {said} ({place})"
 
@@ -168,6 +168,11 @@ def _find_value(row: Row, field: str) -> str | None:
         return None
     text = found if isinstance(found, str) else json.dumps(found)
     return repr(text) if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]!r}…"
+
+
+def is_digest(event_id: str) -> bool:
+    """Whether an id is a digest of its row, as an import makes it for a row without one."""
+    return _DIGEST.fullmatch(event_id) is not None
 
 
 def find_id(row: Row) -> str | None:

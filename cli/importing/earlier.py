@@ -13,17 +13,20 @@ import httpx
 
 from cli.client.api import ask
 from cli.errors import Refused
-from cli.file_rows.reasons import CONFLICT, find_id
+from cli.file_rows.reasons import CONFLICT, find_id, is_digest
 from cli.file_rows.reasons import Refused as RefusedRow
 from cli.file_rows.rows import Row
 from cli.reading.sources import is_pipe, name_of
 from contracts.errors import Fault, InvalidInput
 from contracts.shown import say_count
+from service.advice.import_options import ImportOptions, list_words, spell
 
 # Conflicts of which the stored event is read, and earlier imports of the same name whose events are counted.
 NUM_COMPARED = 10
 MAX_SOURCE = 200
 _NUM_LOOKED_AT = 5
+# Stored events whose ids are looked at.
+NUM_LISTED = 100
 _OWN_FIELDS = ("at", "label")
 
 
@@ -63,6 +66,66 @@ class Earlier:
                 )
             ]
         )
+
+
+@dataclass(frozen=True)
+class Identified:
+    """An import whose events have ids of their own; `options` name them again, if the ids came from columns."""
+
+    task: str
+    import_id: int
+    source: str
+    options: ImportOptions | None
+
+    @property
+    def reason(self) -> str:
+        """Why rows with digests as ids would double the events of that import, and the option to add."""
+        if self.options is None:
+            add = "add --id-from COLUMNS, or --map event_id=COLUMN, with the columns that hold these ids"
+        else:
+            add = f"add {spell(list_words(self.options))}"
+        return (
+            f"the events of import {self.import_id} ({self.source}) have ids of their own, and rows of this file would "
+            f"get digests as ids, so each row that both hold would be stored a second time: {add}; or store all of "
+            "them next to the others with --again"
+        )
+
+    @property
+    def note(self) -> str:
+        """What a trial says, which stores nothing."""
+        return f"Note: without an option, this import would be refused: {self.reason}."
+
+    def refuse(self) -> InvalidInput:
+        """The refusal to store rows under digests of themselves."""
+        return InvalidInput([Fault("--id-from", f"is needed: {self.reason}")])
+
+
+def find_identified(api: httpx.Client, task: str) -> Identified | None:
+    """The newest import whose events have ids of their own; None if all that are left have digests of rows."""
+    listed = ask(api, "GET", f"/tasks/{task}/imports")["imports"]
+    others = {one["id"]: one for one in listed if not one["retracted_at"]}
+    if not others:
+        return None
+    for one in [*others.values()][:_NUM_LOOKED_AT]:
+        if (options := _name_ids(one["options"])) is not None and _has_events(api, task, one["id"]):
+            return Identified(task, one["id"], one["source"], options)
+    for stored in ask(api, "GET", f"/tasks/{task}/events", params={"limit": NUM_LISTED})["events"]:
+        one = others.get(stored["import"])
+        if one is not None and not is_digest(stored["event"]["event_id"]):
+            return Identified(task, one["id"], one["source"], _name_ids(one["options"]))
+    return None
+
+
+def _name_ids(given: dict[str, Any] | None) -> ImportOptions | None:
+    """Those of an import's options that name its ids; None if there is none."""
+    options = given or {}
+    columns = {name: column for name, column in options.get("columns", {}).items() if name == "event_id"}
+    id_from = tuple(options.get("id_from", ()))
+    return ImportOptions(columns=columns, id_from=id_from) if columns or id_from else None
+
+
+def _has_events(api: httpx.Client, task: str, import_id: int) -> bool:
+    return bool(ask(api, "GET", f"/tasks/{task}/imports/{import_id}")["num_events"])
 
 
 def find_earlier(api: httpx.Client, task: str, file: Path, import_id: int | None, digest: str | None) -> Earlier | None:

@@ -29,7 +29,15 @@ from cli.file_rows.reasons import Reason, Refused, add_reasons, find_refused_row
 from cli.file_rows.rejects import append_rejects, cut_rejects, keep_edited, name_rejects
 from cli.file_rows.rows import Row, encode_row
 from cli.importing.bookmark import Bookmark, Source, describe_source, name_bookmark, read_bookmark, write_bookmark
-from cli.importing.earlier import MAX_SOURCE, are_stored, explain_conflicts, find_earlier, take_conflicts
+from cli.importing.earlier import (
+    MAX_SOURCE,
+    Identified,
+    are_stored,
+    explain_conflicts,
+    find_earlier,
+    find_identified,
+    take_conflicts,
+)
 from cli.reading.options import Options, name_options
 from cli.reading.sources import is_pipe, name_of
 from contracts.errors import MorrowError
@@ -85,7 +93,8 @@ def import_events(
 ) -> Imported:
     """Post a file, from where an earlier import of it broke off. Refused rows and the bookmark go to `folder`.
 
-    Content that was imported before with other options is refused; `again` stores it a second time.
+    Content that was imported before with other options is refused, and so are rows without the ids that events of
+    earlier imports have; `again` stores them nevertheless.
     A progress bar is shown on standard error. Raises InvalidInput, Refused, Unreachable and Unavailable.
     """
     place = None if is_pipe(file) else name_bookmark(file, folder)
@@ -101,6 +110,9 @@ def import_events(
             found, stored = chain(head, found), are_stored(api, task_name, head)
         notes = [] if earlier is None else [earlier.note]
         print_notes(progress.console, [*opened.notes, *(notes if stored or again else [])])
+        if mark.import_id is None and not again and (identified := _find_identified(api, opened)) is not None:
+            _leave(progress.console, mark, place)
+            raise identified.refuse()
         if earlier is not None and not (stored or again):
             _leave(progress.console, mark, place)
             raise earlier.refuse()
@@ -157,6 +169,7 @@ def try_import(url: str, task_name: str, file: Path, *, format: Format | None, o
     reasons: dict[str, Reason] = {}
     with open_api(url) as api, _open(api, task_name, file, format, options) as opened:
         earlier = find_earlier(api, task_name, file, None, opened.digest())
+        identified = _find_identified(api, opened)
         for batch in batch_rows(opened.rows):
             refused = find_refused_rows(batch, check_rows(batch, opened.task))
             reasons = add_reasons(reasons, refused)
@@ -168,7 +181,7 @@ def try_import(url: str, task_name: str, file: Path, *, format: Format | None, o
             seconds=time.monotonic() - began,
             rejects=None,
             reasons=tuple(sorted(reasons.values(), key=lambda reason: -reason.count)),
-            notes=(*opened.notes, *([] if earlier is None else [earlier.note])),
+            notes=(*opened.notes, *(one.note for one in (earlier, identified) if one is not None)),
             differences=(),
             num_equal=opened.num_equal(),
             import_id=None,
@@ -191,6 +204,11 @@ def _open(
     task = Task.model_validate(answer["spec"])
     with open_rows(file, format, task, options, lambda: _find_earlier(api, task, answer["champion"])) as opened:
         yield opened
+
+
+def _find_identified(api: httpx.Client, opened: OpenedFile) -> Identified | None:
+    """An earlier import with ids of its own, if the rows of this file have none."""
+    return find_identified(api, opened.task.name) if opened.has_row_ids else None
 
 
 def _find_earlier(api: httpx.Client, task: Task, champion: dict[str, Any] | None) -> Task | None:

@@ -1,5 +1,7 @@
 """What `morrow events import` says at its end: what became of the rows, why some were refused, and how to go on."""
 
+import shlex
+
 from rich.console import Console
 
 from cli.file_rows.reasons import CONFLICT
@@ -61,6 +63,8 @@ def print_imported(task: str, imported: Imported, *, dry_run: bool, corrected: s
         console.print(difference, markup=False)
     if len(imported.reasons) > NUM_REASONS_SHOWN:
         console.print(f"… and {len(imported.reasons) - NUM_REASONS_SHOWN} other reasons.", style="red")
+    for way in _say_corrections(task, imported):
+        console.print(way, markup=False)
     if imported.rejects is not None:
         said = f"The refused rows are in {imported.rejects}, with the reasons{_remedy(task, imported, corrected)}"
         # A full stop would be copied with the command.
@@ -101,8 +105,25 @@ def _remedy(task: str, imported: Imported, command: str | None) -> str:
         else:
             ways.append(f"retract what is stored (morrow events history {task}), as ids may change, and {again}")
     if any(not one.names_option for one in reasons):
-        ways.append(f"correct that file and {'import it too' if command is None else f'run: {command}'}")
+        left_out = len(reasons) < len(imported.reasons)
+        which = "leave out its rows that are stored with other content, correct the others," if left_out else ""
+        which = which or "correct that file"
+        ways.append(f"{which} and {'import it too' if command is None else f'run: {command}'}")
     return f": {', or '.join(ways)}" if ways else ""
+
+
+def _say_corrections(task: str, imported: Imported) -> list[str]:
+    """How stored events that rows contradict can be corrected: one by one, or with their import."""
+    found = next((one for one in imported.reasons if one.reason == CONFLICT), None)
+    if found is None:
+        return []
+    event_id = shlex.quote(found.example)
+    return [
+        f"To correct a stored event: morrow events show {task} {event_id} > event.json, change that file, and run: "
+        f"morrow events correct {task} event.json",
+        f"If this file corrects an earlier one, retract that import (morrow events history {task} lists them: "
+        f"morrow events retract {task} --import ID), and import this file again.",
+    ]
 
 
 def _are(number: int) -> str:

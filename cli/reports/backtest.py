@@ -88,11 +88,19 @@ def print_backtest(
             console.print(f"Age {age.age} is not valid: {age.reason}.", markup=False, highlight=False)
     guard = schema.task.guard
     broken = next((age for age in ages if age.reason), None)
-    if broken is not None and (remedy := suggest(broken, guard.tolerance, guard.max_error)) is not None:
+    if (
+        broken is not None
+        and (remedy := suggest(broken, guard.tolerance, guard.max_error, is_tuned=_is_tuned(schema))) is not None
+    ):
         console.print(f"{remedy}.", markup=False, highlight=False)
     console.print(_sentence(schema.task, verdict))
     more = _describe_more(schema.task, _count_scored(schema.task, cells), verdict, origins, cost.seconds_per_origin())
     console.print(more, markup=False, highlight=False)
+
+
+def _is_tuned(schema: Schema) -> bool:
+    """Whether the task asks the trainer to search for a recipe."""
+    return schema.written.training.tune is True
 
 
 def find_cutoff(connection: Connection, schema: Schema, now: int, as_of: str | None) -> int:

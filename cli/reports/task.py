@@ -93,7 +93,7 @@ def print_task(name: str, status: dict[str, Any]) -> None:
         console.print(f"{heading:<10}{text}", markup=False, highlight=False)
     if status["skill"] is not None:
         console.print(skill_table(status))
-        _print_meanings(console, status["skill"]["compared"])
+        _print_meanings(console, status)
     if status["live_errors"]:
         console.print(errors_table(status))
     if (given := status.get("answers")) and given["by_age"]:
@@ -203,7 +203,13 @@ def skill_table(status: dict[str, Any]) -> Table:
     skill, better = status["skill"], status["better_method"] or {}
     compared = skill["compared"]
     first = compared[0]
-    title = f"{skill['error_name'].replace('_', ' ')} on the same {count_windows(first['num_windows'])}"
+    shared = count_windows(first["num_windows"])
+    title = f"{skill['error_name'].replace('_', ' ')} on the same {shared}"
+    if (skill.get("pending") or skill.get("rescored")) and first["num_windows"] < skill["num_windows"]:
+        title = (
+            f"{skill['error_name'].replace('_', ' ')} on the {shared} that all rivals have been fitted on so far\n"
+            f"(of {skill['num_windows']}; more follow while rivals are being fitted)"
+        )
     table = Table("method", "error", "skill", title=title, title_justify="left")
     table.add_row("model", four_figures(first["ours"]), "")
     for other in compared:
@@ -213,8 +219,10 @@ def skill_table(status: dict[str, Any]) -> Table:
     return table
 
 
-def _print_meanings(console: Console, compared: Sequence[dict[str, Any]]) -> None:
-    for method, meaning in explain_methods(["model", *(one["method"] for one in compared)]):
+def _print_meanings(console: Console, status: dict[str, Any]) -> None:
+    kind = status.get("spec", {}).get("target", {}).get("kind")
+    names = ["model", *(one["method"] for one in status["skill"]["compared"])]
+    for method, meaning in explain_methods(names, is_classification=None if kind is None else kind == "classification"):
         console.print(f"  {method}: {meaning}", markup=False, highlight=False)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 # By the name of a method in code, API and tables.
 METHODS: Mapping[str, str] = {
     "model": "the version that answers, by the fits of its recipe on windows that they had not seen",
-    "naive": "no model: the shares of the classes, or the mean label, of the newest known window",
+    "naive": "no model: the share of each class in the newest known window, or the mean label of a regression there",
     "gi": "a network that sees time, trained with the Gradient Interpolation loss",
     "baseline": "the same network without time, trained on all the past",
     "last_window": "the same network without time, trained on the newest window alone",
@@ -19,9 +19,16 @@ METHODS: Mapping[str, str] = {
 }
 
 
-def explain_methods(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Each of these methods that has an explanation, once, with it."""
-    return [(name, METHODS[name]) for name in dict.fromkeys(names) if name in METHODS]
+_NAIVE = {
+    True: "no model: the share of each class in the newest known window",
+    False: "no model: the mean label of the newest known window",
+}
+
+
+def explain_methods(names: Iterable[str], *, is_classification: bool | None = None) -> list[tuple[str, str]]:
+    """Each of these methods that has an explanation, once, with it, for this kind of task or for both."""
+    meanings = dict(METHODS) if is_classification is None else {**METHODS, "naive": _NAIVE[is_classification]}
+    return [(name, meanings[name]) for name in dict.fromkeys(names) if name in meanings]
 
 
 def explain_weights(weights: Mapping[str, float]) -> str | None:

@@ -11,9 +11,11 @@ from typing import Protocol, get_args
 from msgspec.structs import replace
 
 from contracts.clock import count_windows, format_moment, to_micros
-from contracts.quality.skill import ComparedError, Skill, compare
-from contracts.task import Method, Task
+from contracts.quality.skill import ComparedError, Skill, compare, say_rival
+from contracts.task import Method, Task, Training
 
+# The largest value of `training.tune_trials`.
+_MOST_TRIALS = 1000
 _THEN_RUN = ", then run "
 
 
@@ -34,15 +36,19 @@ class JudgedAge(Protocol):
     def reason(self) -> str | None: ...
 
 
-def suggest(age: JudgedAge, tolerance: float | None, max_error: float | None) -> str | None:
-    """What would make the age valid, or might; None if it is valid, or if only more labels help."""
+def suggest(age: JudgedAge, tolerance: float | None, max_error: float | None, *, is_tuned: bool = False) -> str | None:
+    """What would make the age valid, or might; None if it is valid, or if only more labels help.
+
+    `is_tuned` says that the trainer has searched for a better recipe, or will.
+    """
     if age.reason is None or age.mean is None or not math.isfinite(age.mean):
         return None
     if age.increase is not None and age.allowed and tolerance and age.increase > age.allowed:
         needed = math.ceil(100 * tolerance * age.increase / age.allowed) / 100
         return f"guard.tolerance = {needed:g} in the task file would allow age {age.age}"
     if age.naive is not None and not age.mean < age.naive:
-        return "training.tune = true searches for a better recipe; features that tell more help most"
+        help_most = "features that tell more help most"
+        return help_most if is_tuned else f"training.tune = true searches for a better recipe; {help_most}"
     if max_error is not None and age.mean > max_error:
         return f"guard.max_error = {math.ceil(100 * age.mean) / 100:g} in the task file would allow age {age.age}"
     return None
@@ -64,15 +70,20 @@ def advise_model(
     hints: Sequence[str] = (),
     num_known: int | None = None,
     import_command: str | None = None,
+    *,
+    asked: Training | None = None,
 ) -> Skill:
     """The skill of a task's model with advice if it is poor: first these hints, then what is the likeliest to help.
 
     `num_known` is the number of windows that the model knows, if a model answers: no more of the past can be scored.
-    `import_command` imports another file; None if its options are not known.
+    `import_command` imports another file; None if its options are not known. `asked` is the recipe as a person wrote
+    it, if the trainer has chosen another one in its place. No advice names a value that is in force or written already.
     """
-    return replace(
-        skill, advice=(*hints, *_list_remedies(task, skill, num_known, import_command)) if skill.is_poor else ()
-    )
+    if not skill.is_poor:
+        return replace(skill, advice=())
+    remedies = _list_remedies(task, skill, num_known, import_command, asked)
+    said = (*hints, *remedies)
+    return replace(skill, advice=said or (_say_all_tried(task, skill, asked),))
 
 
 def split_advice(advice: str) -> tuple[str, str | None]:
@@ -86,8 +97,11 @@ def _set(task: Task, value: str) -> str:
     return f"set {value} in the task's file{_THEN_RUN}morrow task apply FILE.toml && morrow cycle {task.name}"
 
 
-def _list_remedies(task: Task, skill: Skill, num_known: int | None, import_command: str | None) -> list[str]:
-    training, said = task.training, []
+def _list_remedies(
+    task: Task, skill: Skill, num_known: int | None, import_command: str | None, asked: Training | None
+) -> list[str]:
+    said = []
+    written = task.training if asked is None else asked
     import_file = import_command or f"morrow events import {task.name} FILE"
     if skill.is_uncertain:
         only = f"only {count_windows(skill.num_windows)} {'is' if skill.num_windows == 1 else 'are'} scored"
@@ -103,25 +117,57 @@ def _list_remedies(task: Task, skill: Skill, num_known: int | None, import_comma
                 f"stored{_THEN_RUN}morrow backtest {task.name} --origins 26"
             )
     if (better := skill.better) is not None:
-        said.append(_imitate(task, better))
-    if not training.tune and (better is None or better.method in get_args(Method)):
-        said.append(f"let the trainer choose a better recipe: {_set(task, 'training.tune = true')}")
-    if training.number_form == "plain" and task.numbers:
-        form = _set(task, 'training.number_form = "piecewise"')
-        said.append(f"learn a slope for each part of a number's range, such as the hours of a day: {form}")
-    if task.target.kind == "regression" and training.label_form == "plain":
-        form = _set(task, 'training.label_form = "log"')
-        said.append(f"learn the logarithm of the label, if labels differ by factors, as prices do: {form}")
+        said += _imitate(task, better, written)
+    if not _was_searched(written) and (better is None or better.method in get_args(Method)):
+        said.append(f"let the trainer choose a better recipe: {_search(task, written)}")
+    forms = {
+        "number_form": ("piecewise", "learn a slope for each part of a number's range, such as the hours of a day"),
+        "label_form": ("log", "learn the logarithm of the label, if labels differ by factors, as prices do"),
+    }
+    is_read = {"number_form": bool(task.numbers), "label_form": not task.is_classification}
+    for key, (value, why) in forms.items():
+        if is_read[key] and not _was_searched(written) and _is_plain(task, written, key):
+            setting = f'training.{key} = "{value}"'
+            said.append(f"{why}: {_set(task, setting)}")
     return said
 
 
-def _imitate(task: Task, better: ComparedError) -> str:
+def _is_plain(task: Task, written: Training, key: str) -> bool:
+    """Whether neither the recipe that is trained nor the one that was written has another form than the plain one."""
+    return bool(getattr(task.training, key) == getattr(written, key) == "plain")
+
+
+def _was_searched(written: Training) -> bool:
+    """Whether the trainer searches all settings for a better recipe, or has done so. A quick look is no search."""
+    return written.tune is True
+
+
+def _search(task: Task, written: Training) -> str:
+    """The key that makes the trainer search, in place of a look at a few recipes if it has had that."""
+    value = _set(task, "training.tune = true")
+    return f'training.tune = "quick" compares a few only; to search them all, {value}' if written.tune else value
+
+
+def _imitate(task: Task, better: ComparedError, written: Training) -> list[str]:
     ahead = f"the model is {compare(better.skill)} {better.method} on the same {count_windows(better.num_windows)}"
     if better.method in get_args(Method):
+        if better.method in (task.training.method, written.method):
+            return []
         method = f'training.method = "{better.method}"'
-        return f"train by the better method, since {ahead}: {_set(task, method)}"
+        return [f"train by the better method, since {ahead}: {_set(task, method)}"]
     untapped = f"search for a better recipe, since {ahead}, from the same features"
-    if not task.training.tune:
-        return f"{untapped}: {_set(task, 'training.tune = true')}"
-    more = min(1000, 2 * task.training.tune_trials)
-    return f"{untapped}: {_set(task, f'training.tune_trials = {more} and a larger training.tune_seconds')}"
+    if not _was_searched(written):
+        return [f"{untapped}: {_search(task, written)}"]
+    more = min(_MOST_TRIALS, 2 * written.tune_trials)
+    if more == written.tune_trials:
+        return []
+    return [f"{untapped}: {_set(task, f'training.tune_trials = {more} and a larger training.tune_seconds')}"]
+
+
+def _say_all_tried(task: Task, skill: Skill, asked: Training | None) -> str:
+    """One sentence for a poor model about which nothing is left to advise."""
+    if asked is None:
+        done = "the next cycle searches recipes" if task.training.tune else "no other setting is known to help"
+    else:
+        done = "the trainer has searched recipes and found none better"
+    return f"{done}; {say_rival(skill) or 'no rival is scored yet'}: more would come from other features or more rows"

@@ -16,6 +16,8 @@ from contracts.verdict import is_gain
 
 # Below this skill against naive a model is poor, in percent: an average of the newest window does nearly as well.
 POOR = 10.0
+# A rival that saves no more of the error hardly does better, in percent: the data may allow no more.
+LITTLE = 2.0
 # With fewer windows a mean error is uncertain.
 FEW_WINDOWS = 8
 # While rivals are fitted or scored again, none is better by fewer windows.
@@ -163,6 +165,19 @@ def describe_skill(skill: Skill) -> str:
         so_far = " so far" if skill.pending or skill.rescored else ""
         said += f"; {compare(best.skill)} {best.method}, the best rival{so_far}, on {count_windows(best.num_windows)}"
     return f"{said}; {describe_pending(skill)}" if skill.pending or skill.rescored else said
+
+
+def say_rival(skill: Skill) -> str | None:
+    """How far the best rival is; None without one, or while rivals are still being fitted."""
+    best = skill.best_rival
+    if best is None or skill.pending or skill.rescored:
+        return None
+    if best.gain <= 0:
+        errors = f"has an error of {best.error:.4g}, and the model {best.ours:.4g}"
+        return f"no rival does better: the best, {best.method}, {errors}"
+    if best.gain <= LITTLE:
+        return f"the best rival, {best.method}, saves only {best.gain:.1f} % of the model's error"
+    return f"the best rival, {best.method}, saves {best.gain:.0f} % of the model's error"
 
 
 def describe_pending(skill: Skill) -> str:

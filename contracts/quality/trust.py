@@ -22,7 +22,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from contracts.clock import count_windows
-from contracts.quality.skill import FEW_WINDOWS, POOR, ComparedError, Skill, describe_pending
+from contracts.quality.skill import FEW_WINDOWS, LITTLE, POOR, ComparedError, Skill, describe_pending, say_rival
 
 Word = Literal["good", "fair", "poor", "too early to say"]
 
@@ -96,7 +96,7 @@ def _judge(skill: Skill | None, num_followed: int, num_above: int) -> tuple[Word
     above = f"{num_above} of {count_windows(num_followed)} since the release had an error above the band"
     percent = -math.inf if skill.skill is None else skill.skill
     if percent < POOR:
-        return "poor", f"{saved}, and a useful model saves at least {POOR:.0f} %"
+        return "poor", f"{saved}, and a useful model saves at least {POOR:.0f} %{_say_limit(skill)}"
     if num_followed >= _FEWEST and num_above > num_followed / 2:
         return "poor", above
     because = f"{saved} on {count_windows(skill.num_windows)}"
@@ -113,6 +113,14 @@ def _judge(skill: Skill | None, num_followed: int, num_above: int) -> tuple[Word
     if doubt is None and best is not None and best.num_windows >= _FEWEST and not best.is_clear and best.gain > 0:
         because += f"; {_say_better(best)}, which chance may explain"
     return "good" if doubt is None else "fair", doubt or because
+
+
+def _say_limit(skill: Skill) -> str:
+    """That no rival does much better, if so: then it may be the data that allow no more."""
+    best, said = skill.best_rival, say_rival(skill)
+    if best is None or said is None or best.num_windows < _FEWEST or best.gain > LITTLE:
+        return ""
+    return f"; {said}, so the data may allow no more"
 
 
 def _is_far_ahead(rival: ComparedError) -> bool:

@@ -69,4 +69,4 @@ def advise(found: Situation, rows: RowWarnings) -> Advice:
 def _advise_model(found: Situation, rows: RowWarnings) -> Skill | None:
     if found.skill is None:
         return None
-    return advise_model(found.task, found.skill, rows.mistakes, found.num_known, found.files.events)
+    return advise_model(found.task, found.skill, rows.mistakes, found.num_known, found.files.events, asked=found.asked)

@@ -1,36 +1,16 @@
-"""Warnings of events that are dated in the future, and commands that correct or erase events by their ids."""
+"""Warnings of events that are dated in the future."""
 
-import shlex
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from contracts.clock import format_moment, from_micros
 from contracts.shown import say_count
-from service.validation.names import printable
+from service.advice.repairs import MAX_NAMED, name_some, say_repair
 from store.events.far_rows import FutureEvents
 
 # Clocks of producers may be ahead by as much.
 CLOCKS_APART = timedelta(minutes=15)
 # A moment without an offset, read in another time zone, is off by at most this.
 _ZONES_APART = timedelta(hours=26)
-# Ids that a warning names.
-MAX_NAMED = 3
-
-
-def name_some(ids: Sequence[str], count: int) -> str:
-    """The first of these ids, of which there are `count`."""
-    return ", ".join(map(printable, ids[:MAX_NAMED])) + (", …" if count > MAX_NAMED else "")
-
-
-def say_repair(task_name: str, ids: Sequence[str], listed: str | None = None) -> str:
-    """Commands that correct or erase these events; `listed` are options of `morrow events list` that finds them all."""
-    one, all_named = shlex.quote(ids[0]), " ".join(map(shlex.quote, ids[:MAX_NAMED]))
-    them = "it" if len(ids) == 1 else "them"
-    rest = "" if listed is None or len(ids) <= MAX_NAMED else f" (morrow events list {task_name} {listed} lists all)"
-    return (
-        f"correct {them} with morrow events correct {task_name} event.json, after morrow events show {task_name} {one} "
-        f'> event.json, or erase {them} with morrow events erase {task_name} {all_named} --reason "wrong date"{rest}'
-    )
 
 
 def warn_of_future(task_name: str, newest: int, found: FutureEvents | None) -> str:

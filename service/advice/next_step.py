@@ -12,7 +12,7 @@ from contracts.cutoffs import newest_cutoff, useful_cutoff
 from contracts.quality.far_errors import say_far_error
 from contracts.quality.remedies import split_advice
 from contracts.quality.skill import FEW_WINDOWS, Skill
-from contracts.task import Task
+from contracts.task import Task, Training
 from service.advice.label_doubts import NO_DOUBTS, LabelDoubts, find_far_error
 from service.advice.last_import import FileCommands, LastImport, spell_commands
 from service.models.forecaster import Forecaster
@@ -49,7 +49,8 @@ class NextStep(Struct, frozen=True):
 class Situation:
     """Everything that the next step depends on.
 
-    `held` are the cycles that an admin may release in spite of their verdict, newest first.
+    `held` are the cycles that an admin may release in spite of their verdict, newest first. `asked` is the
+    recipe as a person wrote it, if the trainer has chosen another one.
     """
 
     task: Task
@@ -63,6 +64,7 @@ class Situation:
     lifecycle: Lifecycle = "active"
     doubts: LabelDoubts = NO_DOUBTS
     last_import: LastImport | None = None
+    asked: Training | None = None
 
     @property
     def at(self) -> int:
@@ -130,6 +132,7 @@ def find_situation(
         lifecycle=schema.lifecycle,
         doubts=doubts,
         last_import=last_import,
+        asked=None if schema.choice is None else schema.choice.asked,
     )
 
 
@@ -241,7 +244,7 @@ def _make_first_version(found: Situation) -> NextStep | None:
     last = found.task_state.last_ended
     if found.forecaster is not None:
         return None
-    if last is not None and last.state == "held" and (advised := _improve(found)):
+    if last is not None and last.state == "held" and (advised := _improve(found)) is not None and advised.is_needed:
         return advised
     if last is not None and last.state != "released":
         why = f"See below why the last cycle {ENDINGS[last.state]}, fix that, and retrain."
@@ -315,7 +318,8 @@ def _improve(found: Situation) -> NextStep | None:
     text, command = split_advice(found.skill.advice[0])
     if command is None and " = " in text:  # a key of the task's file with its value
         command = f"morrow task apply FILE.toml && {found.retrain}"
-    return NextStep(f"{text[0].upper()}{text[1:]}.", command)
+    is_needed = command is not None or "morrow " in text  # else all that is known has been tried
+    return NextStep(f"{text[0].upper()}{text[1:]}.", command, is_needed=is_needed)
 
 
 def _rest(found: Situation) -> NextStep:

@@ -9,8 +9,8 @@ from sqlalchemy import Connection
 
 from contracts.clock import format_moment
 from contracts.missing import INFINITE, PLACEHOLDERS
-from contracts.task import Target, Task
-from service.advice.future_events import MAX_NAMED, name_some, say_repair
+from contracts.task import Feature, Target, Task
+from service.advice.repairs import MAX_NAMED, name_some, say_correction, say_reimport, say_repair
 from service.validation.names import printable
 from store.errors import SealedRowsUnreadable
 from store.events.far_rows import FarRows, FutureEvents, find_far_rows, find_future
@@ -23,6 +23,8 @@ MIN_ROWS = 100
 # A number with no more whole values than these is likely a code or a boolean.
 MAX_CODES = 12
 MAX_SHOWN = 6
+# Of texts that are alike, the groups that a warning names, and the spellings of each.
+_MAX_GROUPS = _MAX_SPELLINGS = 3
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,9 @@ def warn_of_rows(task: Task, sample: Sample) -> list[str]:
         warnings += _warn_of_counts(task.target, [float(label) for label in sample.labels])
     warnings += _warn_of_misfits(task, sample)
     for place, feature in enumerate(task.categories):
-        warnings += _warn_of_texts("categories", f"feature {feature.name}", {row[place] for row in sample.categories})
+        texts = {row[place] for row in sample.categories}
+        warnings += _warn_of_alike(task.name, "categories", f"feature {feature.name}", texts)
+        warnings += _warn_of_placeholders(task.name, feature, texts)
     for place, feature in enumerate(task.numbers):
         if feature.kind == "number":
             warnings += _warn_of_codes(feature.name, [row[place] for row in sample.numbers])
@@ -68,7 +72,6 @@ def warn_of_rows(task: Task, sample: Sample) -> list[str]:
 
 def warn_of_far_rows(task: Task, far: FarRows) -> list[str]:
     """Warn of events dated far from all others, which no fit reads, and of labels far outside the others."""
-    repair = f"correct them with morrow events correct {task.name}, or erase them with morrow events erase {task.name}"
     warnings = []
     for events, side, end in ((far.before, "before", "begin"), (far.after, "after", "end")):
         if events is not None:
@@ -94,18 +97,21 @@ def warn_of_far_rows(task: Task, far: FarRows) -> list[str]:
             f"retract their import with morrow events retract {task.name} --import ID"
         )
     if (labels := far.labels) is not None:
-        some = ", ".join(f"{value:.6g}" for value in labels.values[:MAX_NAMED])
+        some = [f"{value:.6g}" for value in labels.values[:MAX_NAMED]]
         warnings.append(
             f"{labels.num_far:,} of the newest {labels.num_labels:,} labels lie far outside the others, which are from "
-            f"{labels.low:.6g} to {labels.high:.6g}: {some}. Unless a feature foretells them, fits and scores count "
-            f"them as the nearest end of that range. If they stand for missing labels, {repair}"
+            f"{labels.low:.6g} to {labels.high:.6g}: {', '.join(some)}. Unless a feature predicts them, fits and "
+            f"scores count them as the nearest end of that range. If they stand for missing labels, "
+            f"{say_reimport(task.name, some)}"
         )
     return warnings
 
 
 def warn_of_classes(task: Task, labels: Collection[str] = ()) -> list[str]:
     """Warn of classes, listed ones and these labels, that are written in two ways."""
-    return _warn_of_texts("classes", f"target {task.target.name}", {*(task.target.classes or ()), *labels})
+    texts = {*(task.target.classes or ()), *labels}
+    alike = _warn_of_alike(task.name, "classes", f"target {task.target.name}", texts)
+    return alike + _warn_of_placeholders(task.name, task.target, texts)
 
 
 def _warn_of_odd_labels(task: Task, sample: Sample) -> list[str]:
@@ -117,7 +123,7 @@ def _warn_of_odd_labels(task: Task, sample: Sample) -> list[str]:
     more = ", …" if sample.num_odd > len(sample.odd) else ""
     return [
         f"{count} no finite number: {some}{more}. They were written past the API, and count in no fit and no score: "
-        f"correct them with morrow events correct {task.name}, or erase them with morrow events erase {task.name}"
+        f"{say_repair(task.name, [event_id for event_id, _ in sample.odd], reason='wrong label')}"
     ]
 
 
@@ -129,8 +135,8 @@ def _warn_of_misfits(task: Task, sample: Sample) -> list[str]:
     have = "1 event has" if count == 1 else f"{count:,} events have"
     return [
         f"{have} more or fewer values than {task.name} has features: {name_some(sample.misfits, count)}. Written past "
-        "the API, a value that is not there counts as missing, and one too many for nothing; correct them with "
-        f"morrow events correct {task.name}, or erase them with morrow events erase {task.name}"
+        "the API, a value that is not there counts as missing, and one too many for nothing; "
+        f"{say_repair(task.name, sample.misfits, reason='wrong features')}"
     ]
 
 
@@ -144,31 +150,50 @@ def _warn_of_counts(target: Target, labels: Sequence[float]) -> list[str]:
     ]
 
 
-def _warn_of_texts(what: str, where: str, texts: Collection[str]) -> list[str]:
-    """Warn of texts that differ in case or blanks only, and of texts that stand for a missing value."""
+def _warn_of_alike(task_name: str, what: str, where: str, texts: Collection[str]) -> list[str]:
+    """Warn of texts that differ in case or blanks only."""
     found: dict[str, list[str]] = {}
     for text in sorted(texts):
         found.setdefault("".join(text.split()).casefold(), []).append(text)
     alike = [group for group in found.values() if len(group) > 1]
-    warnings = []
-    if alike:
-        shown = "; ".join(" and ".join(map(repr, group)) for group in alike[:MAX_SHOWN])
-        warnings.append(
-            f"{where}: {what} that differ in case or blanks only count as different: {shown}. Let every producer write "
-            "them alike, and correct stored events with `morrow events correct`"
-        )
+    if not alike:
+        return []
+    more = len(alike) - _MAX_GROUPS
+    shown = "; ".join(map(_name_spellings, alike[:_MAX_GROUPS]))
+    shown += f"; and {more:,} more such group{'s' if more > 1 else ''}" if more > 0 else ""
+    return [
+        f"{where}: {what} that differ in case or blanks only count as different: {shown}. Make the file write them "
+        f"alike, {say_reimport(task_name)}; for single events, {say_correction(task_name)}"
+    ]
+
+
+def _name_spellings(group: Sequence[str]) -> str:
+    """The first spellings of a group, and how many others there are."""
+    more = len(group) - _MAX_SPELLINGS
+    if more > 0:
+        return f"{', '.join(map(repr, group[:_MAX_SPELLINGS]))} and {more:,} more"
+    return " and ".join(filter(None, (", ".join(map(repr, group[:-1])), repr(group[-1]))))
+
+
+def _warn_of_placeholders(task_name: str, field: Feature | Target, texts: Collection[str]) -> list[str]:
+    """Warn of texts that stand for a missing value."""
     missing = [text for text in sorted(texts) if text.casefold() in PLACEHOLDERS | INFINITE]
-    if missing:
+    if not missing:
+        return []
+    if isinstance(field, Feature):
+        where, what = f"feature {field.name}", "categories"
+        optional = "" if field.optional else "set optional = true and "
+        remedy = f"{optional}send null; for rows of a file, {say_reimport(task_name, missing)}"
+    else:
+        where, what = f"target {field.name}", "classes"
         remedy = (
-            "set optional = true and send null, or import the file with --missing"
-            if what == "categories"
-            else "send an event once its label is known, and erase these with `morrow events erase`"
+            f"send an event once its label is known; for rows of a file, {say_reimport(task_name, missing)}; for "
+            f'single events, morrow events erase {task_name} ID --reason "no label"'
         )
-        warnings.append(
-            f"{where}: {', '.join(map(repr, missing))} counts like any other of its {what}: if it means a missing "
-            f"value, {remedy}"
-        )
-    return warnings
+    return [
+        f"{where}: {', '.join(map(repr, missing))} counts like any other of its {what}: if it means a missing value, "
+        f"{remedy}"
+    ]
 
 
 def _warn_of_codes(name: str, column: Sequence[float]) -> list[str]:

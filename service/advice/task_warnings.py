@@ -160,7 +160,7 @@ def warn_of_version(forecaster: Forecaster, task_state: TaskState) -> list[str]:
         return []
     return [
         f"version {forecaster.version} answers but was never released: the guard does not watch it; release one with "
-        f"morrow cycle {forecaster.task.name}, or go back with morrow rollback {forecaster.task.name}"
+        f"morrow cycle {forecaster.task.name}, or go back with morrow rollback {forecaster.task.name} --reason TEXT"
     ]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from contracts.clock import to_micros
 from contracts.quality.methods import explain_methods, explain_weights
+from contracts.quality.skill import Skill
 from contracts.task import Task
 from contracts.verdict import MatrixFigures
 from service.admin.cycles import describe_cycle
@@ -125,7 +126,7 @@ def describe_health(known: Known, board: Board | None) -> dict[str, Any]:
         "skill": skill,
         "trust": None if board is None else find_trust(forecaster, skill, board.task_state),
         "comparisons": [] if skill is None else skill.compared,
-        "methods": [] if skill is None else explain_methods(["model", *(one.method for one in skill.compared)]),
+        "methods": [] if skill is None else _explain(board, skill),
         "weights": None if forecaster is None else explain_weights(forecaster.manifest.weights),
         "next_cycle": None if known.task is None or known.lifecycle != "active" else next_cycle(known.task, at),
         "moves": [(move, move.capitalize(), EFFECTS[move]) for move in _MOVES[known.lifecycle]],
@@ -135,6 +136,12 @@ def describe_health(known: Known, board: Board | None) -> dict[str, Any]:
         "promise": [] if advice is None else advice.promise,
         "step": None if advice is None else advice.next_step,
     }
+
+
+def _explain(board: Board | None, skill: Skill) -> list[tuple[str, str]]:
+    """What the compared methods are, for this kind of task."""
+    names = ["model", *(one.method for one in skill.compared)]
+    return explain_methods(names, is_classification=None if board is None else board.schema.task.is_classification)
 
 
 def _advise(known: Known, board: Board) -> Advice:

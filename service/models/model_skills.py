@@ -89,7 +89,7 @@ def find_skill(schema: Schema, forecaster: Forecaster | None, pairs: Sequence[Pa
     rescored = _find_rescored(schema, pairs)
     pending = [one for one in _find_pending(schema, pairs) if one not in rescored]
     skill = compare_errors(error_name, found[0], found[1:], pending, shared or found[:1], rescored=rescored)
-    return advise_model(schema.task, skill)
+    return advise_model(schema.task, skill, asked=None if schema.choice is None else schema.choice.asked)
 
 
 def _naive_first(pairs: Sequence[PairedErrors]) -> list[PairedErrors]:

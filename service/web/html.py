@@ -133,6 +133,11 @@ def four_figures(value: float | None) -> str:
     return "–" if value is None else f"{value:#.4g}".rstrip(".")
 
 
+def say_amount(value: float | None) -> str:
+    """A count with its thousands apart, or any other value in four figures."""
+    return group_digits(value) if isinstance(value, int) else four_figures(value)
+
+
 def say_name(name: str) -> str:
     """An identifier as words."""
     return name.replace("_", " ")
@@ -167,6 +172,7 @@ def _templates() -> "Environment":
         "figure": four_figures,
         "duration": say_seconds,
         "share": say_share,
+        "amount": say_amount,
         "count": group_digits,
         "words": say_name,
         "code": mark_code,

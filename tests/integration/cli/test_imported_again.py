@@ -154,3 +154,63 @@ def test_refused_rows_that_were_corrected_by_hand_outlive_another_import(command
     assert rejects.read_text() == written
     mended = json.loads(commands.say("import", str(kept), "--timezone", "UTC", "--json").stdout)
     assert (mended["created"], mended["rejected"]) == (2, 0)
+
+
+def test_rows_without_the_ids_of_earlier_imports_are_refused_before_one_is_stored(
+    commands: Commands, tmp_path: Path
+) -> None:
+    """A cumulative export whose option was forgotten: its rows would be stored again, under digests."""
+    file = write_rows(tmp_path, with_ids=True)
+    file.write_text(file.read_text().replace("event_id", "Ticket #"))
+    first = commands.say("import", str(file), "--timezone", "UTC", "--id-from", "Ticket #")
+    assert first.exit_code == 0, first.output
+    grown = tmp_path / "november.csv"
+    grown.write_text(file.read_text() + "e90,2026-01-21 12:00,1.0,UA,2.0,late\n")
+    refused = commands.say("import", str(grown), "--timezone", "UTC")
+    assert refused.exit_code == 2
+    assert "import 1 (demand.csv) have ids of their own" in words(refused)
+    assert "add --id-from 'Ticket #'; or store" in words(refused)
+    tried = commands.say("import", str(grown), "--timezone", "UTC", "--dry-run")
+    assert "this import would be refused" in words(tried)
+    assert len(json.loads(commands.say("history", "--json").stdout)["imports"]) == 1
+    assert not list(tmp_path.glob("*.bookmark"))
+    added = json.loads(
+        commands.say("import", str(grown), "--timezone", "UTC", "--id-from", "Ticket #", "--json").stdout
+    )
+    assert (added["created"], added["duplicates"]) == (1, 20)
+    both = commands.say("import", str(grown), "--timezone", "UTC", "--again")
+    assert both.exit_code == 0, both.output
+    assert "21 created" in words(both)
+
+
+def test_a_column_of_ids_that_a_later_file_lacks_is_asked_for(commands: Commands, tmp_path: Path) -> None:
+    commands.say("import", str(write_rows(tmp_path, with_ids=True)), "--timezone", "UTC")
+    other = tmp_path / "other"
+    other.mkdir()
+    refused = commands.say("import", str(write_rows(other, with_ids=False)), "--timezone", "UTC")
+    assert refused.exit_code == 2
+    assert "--id-from COLUMNS, or --map event_id=COLUMN" in words(refused)
+    assert commands.say("retract", "--import", "1", "--yes").exit_code == 0
+    free = commands.say("import", str(other / "demand.csv"), "--timezone", "UTC")
+    assert free.exit_code == 0, free.output
+
+
+def test_a_contradicted_event_is_corrected_by_the_commands_that_are_printed(commands: Commands, tmp_path: Path) -> None:
+    file = write_rows(tmp_path, with_ids=True)
+    commands.say("import", str(file), "--timezone", "UTC")
+    file.write_text(file.read_text().replace("UA", "DL", 1))
+    again = commands.say("import", str(file), "--timezone", "UTC")
+    assert again.exit_code == 3
+    said = words(again)
+    assert f"morrow events show {commands.task} e0 > event.json" in said
+    assert f"morrow events correct {commands.task} event.json" in said
+    assert f"morrow events retract {commands.task} --import ID" in said
+    assert "run: morrow events import" not in said
+    wrong = commands.say("correct", str(file))
+    assert wrong.exit_code == 1
+    assert "is CSV or other text, and not one event as JSON" in words(wrong)
+    assert f"morrow events show {commands.task} ID > event.json" in words(wrong)
+    event = tmp_path / "event.json"
+    event.write_text(commands.say("show", "e0").stdout.replace("UA", "DL"))
+    assert "e0 is corrected" in words(commands.say("correct", str(event)))
+    assert commands.say("import", str(file), "--timezone", "UTC").exit_code == 0

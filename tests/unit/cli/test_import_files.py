@@ -96,7 +96,7 @@ def test_refused_rows_are_found_by_their_line() -> None:
         {"event_id": None, "status": "rejected", "line": 2, "errors": [{"field": "at", "reason": "is required"}]},
     ]
     assert [(one.row, one.sentence) for one in find_refused_rows(batch, results)] == [
-        (batch[2], "c: is stored with other content (to correct it: `morrow events correct`)"),
+        (batch[2], "c: is stored with other content (`morrow events correct --help` says how to correct it)"),
         (batch[1], "(no event_id): at: is required"),
     ]
 

@@ -1,5 +1,6 @@
 """What `morrow task show` prints: the state and its reasons, and a table that fits 80 columns."""
 
+import io
 from typing import Any
 
 import pytest
@@ -190,3 +191,11 @@ def test_answers_that_were_given_fit_80_columns_beside_what_they_promised() -> N
     assert "…" not in shown
     (only,) = answers_tables({"share": 1.0, "days": 1, "by_age": [rows[1]]})
     assert str(only.title).startswith("answers of 1 day;")
+
+
+def test_the_table_says_on_which_windows_it_compares_while_rivals_are_being_fitted() -> None:
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(skill_table({**STATUS, "skill": {**STATUS["skill"], "pending": ["baseline"]}}))
+    said = " ".join(console.export_text().split())
+    assert "on the 3 windows that all rivals have been fitted on so far" in said
+    assert "(of 9; more follow while rivals are being fitted)" in said

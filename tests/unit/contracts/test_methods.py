@@ -29,3 +29,9 @@ def test_weights_are_said_in_percent() -> None:
     said = explain_weights({"gi": 0.62, "gbdt": 0.38})
     assert said is not None
     assert said.startswith("answers are averages, 62 % from the network and 38 % from LightGBM")
+
+
+def test_what_naive_does_is_said_for_the_kind_of_the_task() -> None:
+    meaning = {kind: dict(explain_methods(["naive"], is_classification=kind))["naive"] for kind in (True, False)}
+    assert meaning[True] == "no model: the share of each class in the newest known window"
+    assert meaning[False] == "no model: the mean label of the newest known window"

@@ -1,11 +1,13 @@
 """Whether a model is good: its skill against naive and rivals, and what is advised if it is poor."""
 
+import re
 from typing import Any
 
 import pytest
 
 from contracts.quality.remedies import advise_model, split_advice
 from contracts.quality.skill import ComparedError, Skill, compare, compare_errors, describe_skill, score
+from contracts.quality.trust import judge_trust
 from contracts.task import Task
 
 
@@ -119,3 +121,46 @@ def test_likely_mistakes_come_first_and_only_if_the_model_is_poor() -> None:
 )
 def test_a_skill_in_words(skill: float | None, words: str) -> None:
     assert compare(skill) == words
+
+
+def test_what_the_trainer_has_searched_already_is_not_advised_again() -> None:
+    """A search ends with a recipe that no longer asks for one, so the recipe as it was written counts."""
+    chosen = task(training={"number_form": "plain"})
+    asked = task(training={"tune": True}).training
+    skill = compare_errors("log_loss", compared("naive", 0.6, 0.59), [compared("gbdt", 0.585, 0.59)])
+    (said,) = advise_model(chosen, skill, asked=asked).advice
+    assert said == (
+        "the trainer has searched recipes and found none better; the best rival, gbdt, saves only 0.8 % of the model's "
+        "error: more would come from other features or more rows"
+    )
+
+
+def test_after_a_quick_look_a_search_is_advised_as_what_it_adds() -> None:
+    skill = compare_errors("log_loss", compared("naive", 0.6, 0.59), [])
+    said = advise_model(task(), skill, asked=task(training={"tune": "quick"}).training).advice
+    assert said[0].startswith('let the trainer choose a better recipe: training.tune = "quick" compares a few only')
+    assert not any("number_form" in one for one in said)
+
+
+def test_no_advice_names_a_value_that_is_in_force() -> None:
+    poor = compare_errors("log_loss", compared("naive", 0.6, 0.59), [compared("base_time", 0.3, 0.59)])
+    searched = {"tune": True, "tune_trials": 1000}
+    for training in ({}, {"method": "base_time"}, searched, {"number_form": "piecewise"}, {"tune": "quick"}):
+        of = task(training=training)
+        written = of.training.model_dump() | {"tune": of.training.tune}
+        for said in advise_model(of, poor, asked=None).advice:
+            for key, value in re.findall(r'training\.(\w+) = "?(\w+)', said.partition("to search them all")[2] or said):
+                assert str(written[key]).lower() != value, said
+
+
+def test_the_best_rival_of_a_poor_model_says_whether_the_data_allow_more() -> None:
+    near = compare_errors("log_loss", compared("naive", 0.6, 0.59), [compared("gbdt", 0.585, 0.59)])
+    assert judge_trust(near).reason.endswith(
+        "; the best rival, gbdt, saves only 0.8 % of the model's error, so the data may allow no more"
+    )
+    worse = compare_errors("log_loss", compared("naive", 0.6, 0.59), [compared("gbdt", 0.7, 0.59)])
+    assert "no rival does better: the best, gbdt, has an error of 0.7, and the model 0.59" in judge_trust(worse).reason
+    far = compare_errors("log_loss", compared("naive", 0.6, 0.59), [compared("gbdt", 0.3, 0.59)])
+    pending = compare_errors("log_loss", compared("naive", 0.6, 0.59), [compared("gbdt", 0.585, 0.59)], ["baseline"])
+    for other in (far, pending):
+        assert "may allow no more" not in judge_trust(other).reason

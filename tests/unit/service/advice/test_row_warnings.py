@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from contracts.quality.far_values import FarLabels
 from contracts.task import Task
-from service.advice.row_warnings import warn_of_classes, warn_of_rows
+from service.advice.row_warnings import warn_of_classes, warn_of_far_rows, warn_of_rows
 from service.advice.task_warnings import warn_of_kinds
+from store.events.far_rows import FarRows
 from store.events.sample import Sample
 
 CLASSES = {"name": "rented", "kind": "classification"}
@@ -69,7 +71,35 @@ def test_categories_that_differ_in_case_only_or_mean_a_missing_value_are_warned_
     alike, missing = warn_of_rows(a_task("category"), of_categories("North", "north", "nan"))
     assert "feature weather: categories that differ" in alike
     assert "'nan' counts like any other of its categories" in missing
-    assert "optional = true" in missing
+    assert "optional = true" not in missing  # the feature is optional already
+    required = Task.model_validate(a_task("category").model_dump() | {"features": [{"name": "w", "kind": "category"}]})
+    assert "set optional = true and send null" in warn_of_rows(required, of_categories("nan"))[0]
+
+
+def test_rows_that_spell_a_text_differently_are_mended_by_their_import() -> None:
+    (warning,) = warn_of_rows(a_task("category"), of_categories("North", "north"))
+    assert "morrow events retract bikes --import ID" in warning
+    assert "morrow events history bikes lists them" in warning
+    assert "morrow events show bikes ID > event.json" in warning
+    assert "morrow events correct bikes event.json" in warning
+
+
+def test_of_many_spellings_three_groups_of_three_are_named_and_the_rest_counted() -> None:
+    cities = ("berlin", "paris", "rome", "oslo", "wien")
+    spellings = [text for city in cities for text in (city, city.upper(), city.title(), f" {city}", f"{city} ")]
+    (warning,) = warn_of_rows(a_task("category"), of_categories(*spellings))
+    assert warning.count("' and 2 more") == 3
+    assert "; and 2 more such groups." in warning
+    assert warning.count("erlin") == 3 - warning.count("BERLIN")
+    assert len(warning) < 600
+
+
+def test_labels_that_may_stand_for_missing_ones_name_the_option_that_says_so() -> None:
+    far = FarRows(None, None, FarLabels(3, 200, (-200.0,), 0.0, 50.0))
+    (warning,) = warn_of_far_rows(a_task(target={"name": "rented", "kind": "regression"}), far)
+    assert warning.endswith("and import the file again with --missing=-200")
+    assert "morrow events retract bikes --import ID" in warning
+    assert "Unless a feature predicts them" in warning
 
 
 def test_a_class_that_means_an_unknown_label_is_warned_of() -> None:
