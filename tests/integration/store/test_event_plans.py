@@ -38,6 +38,7 @@ from store.events.sealed.sealing import Limits, _find_span, _given, _move_batch,
 from store.events.stored_event import find_event
 from store.events.writes import Rejection, append_batch, correct_event, record_rejections
 from store.labels.unlabelled import find_revision
+from store.predictions.labelled import read_labelled
 from store.tasks.catalog import Schema, define_task
 from store.tasks.deletion import delete_events
 from tests.integration.drifting_task import START, cutoff_after, drifting_events, drifting_task
@@ -252,6 +253,7 @@ OTHERS: dict[str, Use] = {
     "the rows of a cycle": lambda connection, schema: _find_start(
         connection, with_history(schema), CUTOFF, num_windows=10
     ),
+    "labels of answers": lambda connection, schema: [*read_labelled(connection, schema.task_id, "019ad5a")],
     "a sealing": seal_some,
     "a deleted task": lambda connection, schema: delete_events(connection, schema.task_id),
 }
