@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+GENERATORS := $(VENV)/generators
 
 COMPOSE := docker-compose.yml docker-compose.gpu.yml docker-compose.auth.yml docker-compose.monitoring.yml docker-compose.hooks.yml
 SECRETS := secrets/database_password secrets/mlflow_password secrets/mlflow_session_key secrets/grafana_password
@@ -24,7 +25,7 @@ up: $(INSTALLED) ## Run the service with its own PostgreSQL and MLflow until Ctr
 # If Python keeps no bytecode, every process of every test compiles all of Morrow again.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-test: $(INSTALLED) ## Run every test but the stories
+test: $(INSTALLED) $(GENERATORS)/.installed ## Run every test but the stories
 	@$(PYTEST) -m "not story"
 
 stories: $(INSTALLED) ## Run the stories: long tests of the whole of Morrow under faults and load
@@ -56,3 +57,13 @@ $(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt
 	@UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" $(BIN)/uv pip install --quiet --python $(BIN)/python \
 		--compile-bytecode --constraint constraints.txt --editable '.[dev]' --editable client
 	@touch $@
+
+# Generators of clients need other versions of some libraries than Morrow, so they have an environment of their own.
+$(GENERATORS)/.installed: tests/generators/requirements.txt tests/generators/package-lock.json $(INSTALLED)
+	@echo "Installing generators of clients into $(GENERATORS) ..."
+	@mkdir -p $(GENERATORS)/typescript
+	@cp tests/generators/package.json tests/generators/package-lock.json $(GENERATORS)/typescript
+	@$(PYTHON) -m venv --without-pip $(GENERATORS) && \
+		$(BIN)/uv pip install --quiet --python $(GENERATORS)/bin/python --requirement tests/generators/requirements.txt && \
+		(! command -v npm >/dev/null || npm ci --silent --no-audit --no-fund --prefix $(GENERATORS)/typescript) && \
+		touch $@ || echo "They could not be installed: the tests with them are skipped."

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import (
     BeforeValidator,
     Field,
+    JsonValue,
     SerializerFunctionWrapHandler,
     WithJsonSchema,
     model_serializer,
@@ -50,7 +51,11 @@ Method = Literal[
 ]  # fmt: skip
 Rival = Literal[Method, "gbdt", "extrapolated_linear"]
 Expert = Literal["gi", "gbdt"]
-Experts = Annotated[tuple[Expert, ...], WithJsonSchema({"enum": [["gi"], ["gi", "gbdt"]]})]
+_EXPERTS: dict[str, JsonValue] = {  # "gi" alone, or followed by "gbdt"
+    "type": "array", "minItems": 1, "maxItems": 2, "uniqueItems": True,
+    "prefixItems": [{"type": "string", "enum": ["gi"]}], "items": {"type": "string", "enum": ["gi", "gbdt"]},
+}  # fmt: skip
+Experts = Annotated[tuple[Expert, ...], WithJsonSchema(_EXPERTS)]
 
 # If a recipe sets no batch size, it is the power of two within these bounds that gives an epoch about this many steps.
 # With fewer steps a network hardly learns, and below some rows a step gets no cheaper (docs/decisions/0013).

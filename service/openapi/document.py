@@ -20,11 +20,12 @@ from service.ingest.endpoint import CorrectionResult, IngestResult
 from service.ingest.labels import LabelsResult
 from service.ingest.stored_event import EventFound
 from service.models.answer import Answer, Answers
+from service.openapi.examples import read_examples, show_example
 from service.openapi.json_schema import Shape, many, ref
 from service.openapi.raw_paths import describe_raw_paths
 from service.openapi.schemas import describe_components
 from service.web.auth import HEALTH, PUBLIC, needed_scope
-from service.web.bodies import JSON, NDJSON
+from service.web.bodies import JSON
 from service.web.problems import HTTP_KINDS, MEDIA_TYPE, Problem
 
 
@@ -38,9 +39,9 @@ class Operation:
     needs_body: bool = True
 
 
-def _json(shape: Shape, **more: Any) -> dict[str, Shape]:
+def _json(shape: Shape) -> dict[str, Shape]:
     """A body of this shape."""
-    return {JSON: {"schema": shape, **more}}
+    return {JSON: {"schema": shape}}
 
 
 def _either(*names: str) -> Shape:
@@ -48,12 +49,6 @@ def _either(*names: str) -> Shape:
     return {"oneOf": [ref(name) for name in names]}
 
 
-_EVENT = {
-    "event_id": "UA-1545-EWR-2013-01-01",
-    "at": "2013-01-01T05:00:00-05:00",
-    "features": {"carrier": "UA", "distance": 1400},
-    "label": "on_time",
-}
 _REFUSED_ROW = {"description": "anything else is stored as a refused row, with the reasons in its result"}
 _EVENTS = {
     "oneOf": [
@@ -62,29 +57,21 @@ _EVENTS = {
         many({"anyOf": [ref("Event"), ref("UnlabelledEvent"), _REFUSED_ROW]}),
     ]
 }
-_LINES_OF_LABELS = {NDJSON: {"schema": {"type": "string", "description": "one label per line"}}}
-_LINES = {NDJSON: {"schema": {"type": "string", "description": "one event per line"}}}
-
-_LABELS = {"oneOf": [ref("Label"), many({"anyOf": [ref("Label"), _REFUSED_ROW]})]}
+_ONE_LABEL = (ref("LabelOfEvent"), ref("LabelOfAnswer"))
+_LABELS = {"oneOf": [*_ONE_LABEL, many({"anyOf": [*_ONE_LABEL, _REFUSED_ROW]})]}
 
 _CHANGE = _json(ref("ChangeRequest"))
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     ("get", "/predict"): Operation("predict", {200: Answer}),
     ("post", "/predict"): Operation("predictMany", {200: Answers}, _json(_either("Rows", "RowAtMoments"))),
-    ("post", "/events"): Operation("storeEvents", {200: IngestResult}, _json(_EVENTS, example=_EVENT) | _LINES),
+    ("post", "/events"): Operation("storeEvents", {200: IngestResult}, _json(_EVENTS)),
     ("get", "/events/{event_id}"): Operation("getEvent", {200: EventFound}),
     ("put", "/events/{event_id}"): Operation(
-        "correctEvent",
-        {200: CorrectionResult},
-        _json(_either("Correction", "UnlabelledCorrection"), example={**_EVENT, "label": "late"}),
+        "correctEvent", {200: CorrectionResult}, _json(_either("Correction", "UnlabelledCorrection"))
     ),
     ("get", "/predictions/{prediction_id}"): Operation("getPrediction", {200: LoggedAnswer}),
-    ("post", "/tasks/{task}/labels"): Operation(
-        "storeLabels",
-        {200: LabelsResult},
-        _json(_LABELS, example={"event_id": _EVENT["event_id"], "label": "late"}) | _LINES_OF_LABELS,
-    ),
+    ("post", "/tasks/{task}/labels"): Operation("storeLabels", {200: LabelsResult}, _json(_LABELS)),
     ("get", "/tasks"): Operation("listTasks", {200: answers.Tasks}),
     ("get", "/tasks/{task}"): Operation("getTask", {200: answers.TaskStatus}),
     ("put", "/tasks/{task}"): Operation(
@@ -154,6 +141,10 @@ _HEADERS: dict[int, dict[str, Any]] = {
     429: {"Retry-After": _SECONDS | {"required": True}},
     503: {"Retry-After": _SECONDS | {"required": True}},
 }
+_REQUEST_ID = {
+    "description": "id of the request, also in the access log: that of the request's own X-Request-Id, or a new one",
+    "schema": {"type": "string"},
+}
 # FastAPI's own description of a 422, whose form is not ours.
 _FASTAPI_422 = "Validation Error"
 _REASONS = {
@@ -186,7 +177,11 @@ def write_document(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     document["paths"] = {**describe_raw_paths(), **document["paths"]}
     bodies = [body for operation in OPERATIONS.values() for body in operation.answers.values()]
-    document["components"] = {"schemas": describe_components([*bodies, Problem]), "securitySchemes": _KEYS}
+    document["components"] = {
+        "schemas": describe_components([*bodies, Problem]),
+        "headers": {"RequestId": _REQUEST_ID},
+        "securitySchemes": _KEYS,
+    }
     for path, verbs in document["paths"].items():
         for verb, described in verbs.items():
             _complete(described, verb, path)
@@ -198,6 +193,9 @@ def _complete(described: dict[str, Any], verb: str, path: str) -> None:
     described["operationId"] = operation.id
     for parameter in described.get("parameters", []):
         parameter["schema"].pop("title", None)  # FastAPI's title may be that of a component
+        given = [kind for kind in parameter["schema"].get("anyOf", ()) if kind != {"type": "null"}]
+        if len(given) == 1:  # no address can hold null
+            parameter["schema"] = {**given[0], **{n: s for n, s in parameter["schema"].items() if n != "anyOf"}}
     if operation.body is not None:
         described["requestBody"] = {"required": operation.needs_body, "content": dict(operation.body)}
     responses = {
@@ -208,20 +206,27 @@ def _complete(described: dict[str, Any], verb: str, path: str) -> None:
     for status, reason in _problems_of(described, verb, path).items():
         responses.setdefault(status, {"description": reason})
     described["responses"] = {
-        str(status): {**responses[status], **_content_of(operation, status)} for status in sorted(responses)
+        str(status): _complete_response(responses[status], operation, status) for status in sorted(responses)
     }
     described["security"] = [] if path in HEALTH else [{name: []} for name in _KEYS]
+    show_example(described, path, read_examples()[operation.id])
+
+
+def _complete_response(response: Shape, operation: Operation, status: int) -> Shape:
+    """A response with its headers and its body."""
+    headers = response.get("headers", {}) | _HEADERS.get(status, {})
+    headers["X-Request-Id"] = {"$ref": "#/components/headers/RequestId"}
+    return response | _content_of(operation, status) | {"headers": headers}
 
 
 def _content_of(operation: Operation, status: int) -> Shape:
-    """The body of a response, and the headers of a problem."""
+    """The body of a response."""
     answer = operation.answers.get(status)
     if answer is not None:
         return {"content": {JSON: {"schema": ref(answer.__name__)}}}
-    if status < 400:
-        return {}
-    headers = {"headers": _HEADERS[status]} if status in _HEADERS else {}
-    return {"content": {MEDIA_TYPE: {"schema": ref("Problem")}}, **headers}
+    if status == 200 and not operation.answers:
+        return {"content": {"text/plain": {"schema": {"type": "string"}}}}
+    return {} if status < 400 else {"content": {MEDIA_TYPE: {"schema": ref("Problem")}}}
 
 
 def _problems_of(described: Mapping[str, Any], verb: str, path: str) -> dict[int, str]:

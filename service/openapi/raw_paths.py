@@ -47,6 +47,22 @@ _FEATURES: Shape = {
     "explode": True,
     "description": "each feature is a parameter of its own name",
 }
+_IF_NONE_MATCH: Shape = {
+    "name": "If-None-Match",
+    "in": "header",
+    "schema": {"type": "string"},
+    "description": "the ETag of an answer to the same question: 304 says that it still holds",
+}
+_CACHE_CONTROL: Shape = {
+    "description": "`private, no-cache` if the question gives `at`: a client may keep the answer, and asks by its ETag "
+    "before it uses it again. Otherwise `no-store`",
+    "schema": {"type": "string"},
+}
+_ETAG: Shape = {
+    "description": "if the question gives `at`: changes with the version, its horizon and its calibration",
+    "schema": {"type": "string"},
+}
+_HOW_KEPT: Shape = {"Cache-Control": _CACHE_CONTROL | {"required": True}, "ETag": _ETAG}
 _EVENT_ID: Shape = {
     "name": "event_id",
     "in": "path",
@@ -88,8 +104,12 @@ def describe_raw_paths() -> Shape:
                 "summary": "One prediction",
                 "description": "Each feature is a parameter of its own name. Write the + of an offset as %2B. A "
                 "boolean may be true, t, yes, y, on or 1, or the opposite of one, in lower or upper case.",
-                "parameters": [_TASK, _COVERAGE, _RATE, _AT, _FEATURES],
-                "responses": {"200": {"description": "The answer"}, **_PROBLEMS_OF_PREDICT},
+                "parameters": [_TASK, _COVERAGE, _RATE, _AT, _FEATURES, _IF_NONE_MATCH],
+                "responses": {
+                    "200": {"description": "The answer", "headers": _HOW_KEPT},
+                    "304": {"description": "The answer that the client has still holds", "headers": _HOW_KEPT},
+                    **_PROBLEMS_OF_PREDICT,
+                },
             },
             "post": {
                 "tags": ["predict"],

@@ -101,15 +101,10 @@ _BODIES: dict[str, Shape] = {
     "UnlabelledEvent": closed({"event_id": text(), **_INPUT}, _NO_KNOWN_AT),
     "Correction": closed({**_INPUT, **_LABEL}, {**_ID_IN_PATH, **_KNOWN_AT}),
     "UnlabelledCorrection": closed(_INPUT, {**_ID_IN_PATH, **_NO_KNOWN_AT}),
-    "Label": {
-        "oneOf": [
-            closed({name: shape, **_LABEL}, _LABEL_KNOWN_AT)
-            for name, shape in (
-                ("event_id", text(description="id of the event")),
-                ("prediction_id", text(pattern=_PREDICTION_ID, description="id of a logged answer")),
-            )
-        ]
-    },
+    "LabelOfEvent": closed({"event_id": text(description="id of the event"), **_LABEL}, _LABEL_KNOWN_AT),
+    "LabelOfAnswer": closed(
+        {"prediction_id": text(pattern=_PREDICTION_ID, description="id of a logged answer"), **_LABEL}, _LABEL_KNOWN_AT
+    ),
     "Row": _ROW,
     "Rows": closed({"rows": many(ref("Row"), minItems=1)}),
     "RowAtMoments": closed({"features": ref("Features")}, {"at": _ONE_OR_MANY}),
@@ -119,10 +114,11 @@ _BODIES: dict[str, Shape] = {
         _REASON, _or_null({"version": _VERSION, "valid_until": _BOUND, **_ACTOR}) | {"cycle": _ABSENT}
     ),
     "CycleOverride": closed({"cycle": _HELD_CYCLE, **_REASON}, _or_null(_ACTOR)),
+    "GivenImportOptions": _IMPORT_OPTIONS,
     "ImportRequest": closed(
         {"source": text(MAX_REASON, description="the file, or another name for people")},
         _or_null({**_ACTOR, "digest": text(MAX_ACTOR, description="a digest of the file's content")})
-        | {"options": nullable(_IMPORT_OPTIONS)},
+        | {"options": nullable(ref("GivenImportOptions"))},
     ),
     "RetractionRequest": closed(_REASON, _or_null(_ACTOR)),
     "ChangeRequest": closed({}, _or_null({**_REASON, **_ACTOR})),
@@ -159,13 +155,58 @@ def describe_components(answers: Collection[type[msgspec.Struct]]) -> dict[str, 
     described = msgspec.json.schema_components(answers, schema_hook=_refer_to_model, ref_template=REF)[1]
     for struct in {struct for answer in answers for struct in _find_structs(answer)}:
         # msgspec requires what has no default, even if it may be unset.
-        described[struct.__name__]["required"] = [
+        required = described[struct.__name__]["required"] = [
             field.encode_name
             for field in msgspec.structs.fields(struct)
             if not _may_be_unset(field.type) and not (struct.__struct_config__.omit_defaults and not field.required)
         ]
-    shapes = _BODIES | parts | {"Task": task, "TaskDefinition": given} | described
-    return {name: {**shape, "title": name} for name, shape in shapes.items()}
+        for name in required:  # what is always said needs no default
+            described[struct.__name__]["properties"][name].pop("default", None)
+    shapes = _name_alternatives(_BODIES | parts | {"Task": task, "TaskDefinition": given} | described)
+    return {name: {**_open_objects(shape), "title": name} for name, shape in shapes.items()}
+
+
+def _open_objects(shape: Any) -> Any:
+    """The same, where objects without members say that they have any: generators of types would give them none."""
+    if isinstance(shape, list):
+        return [*map(_open_objects, shape)]
+    if not isinstance(shape, dict):
+        return shape
+    is_free = shape.get("type") == "object" and not {"properties", "additionalProperties"} & shape.keys()
+    return {name: _open_objects(each) for name, each in shape.items()} | (
+        {"additionalProperties": True} if is_free else {}
+    )
+
+
+def _name_alternatives(shapes: dict[str, Shape]) -> dict[str, Shape]:
+    """The same components, and one for each object or choice that is an alternative of a member.
+
+    Generators of clients would number them. Equal ones of members with the same name share it.
+    """
+    named: dict[str, Shape] = {}
+
+    def name_it(shape: Shape, component: str, member: str) -> Shape:
+        if "items" in shape:
+            first = [name_it(one, component, f"{member}_first") for one in shape.get("prefixItems", ())]
+            items = name_it(shape["items"], component, f"{member}_item")
+            return {**shape, "items": items} | ({"prefixItems": first} if first else {})
+        if "const" in shape:  # which generated code compares with every value
+            shape = {"type": shape["type"], "enum": [shape["const"]]}
+        if "enum" not in shape and shape.get("type") != "object":
+            return shape
+        suffix = "".join(word.capitalize() for word in member.split("_"))
+        known = (one for one in named if one.endswith(suffix) and named[one] == shape)
+        named[name := next(known, component + suffix)] = shape
+        return ref(name)
+
+    found = {}
+    for component, shape in shapes.items():
+        members = dict(shape.get("properties", {}))
+        for member, kind in members.items():
+            if "anyOf" in kind:
+                members[member] = {**kind, "anyOf": [name_it(one, component, member) for one in kind["anyOf"]]}
+        found[component] = {**shape, "properties": members} if members else shape
+    return found | named
 
 
 class _WithoutTitles(GenerateJsonSchema):

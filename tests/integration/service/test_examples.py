@@ -2,32 +2,22 @@
 
 import os
 import re
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import httpx
 import msgspec
 import pytest
 from sqlalchemy import Engine
 
-from contracts.clock import parse_moment
 from service.openapi.document import OPERATIONS
 from service.openapi.examples import FILE, Example, read_examples, write_command
-from store.error_cells import Cell, record_cells
-from store.predictions.rows import write_row, write_source
-from store.predictions.writes import Stored, store_rows
-from store.tasks.catalog import Schema, find_task
-from tests.integration.artefacts import CUTOFF, WEEK
-from tests.integration.published_versions import NOW, publish_and_release, run_cycle, wait_for
+from tests.integration.played_examples import play
 from tests.integration.service_app import service_settings, serving
 
 pytestmark = pytest.mark.anyio
 
-TASK = "punctuality"
-# A version that was trained then has read what an example stores now.
-FOREVER = datetime(2100, 1, 1, tzinfo=UTC)
 # Members that differ from run to run.
 VOLATILE = {"pid", "seen_at", "seconds_since_release", "requested_at", "run_id", "checksums", "secret"}
 NOW_LIKE = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z$")
@@ -46,32 +36,7 @@ def masked(answer: Any) -> Any:
     return None if isinstance(answer, str) and (NOW_LIKE.match(answer) or ID_LIKE.match(answer)) else answer
 
 
-def score(engine: Engine, schema: Schema) -> None:
-    """Errors of our method, of naive and of a rival on four windows."""
-    cells = [
-        Cell(origin, origin, method, 200, loss, loss / 2)
-        for place in range(4)
-        for origin in [CUTOFF - place * WEEK]
-        for method, loss in (("gi", 0.41 + place / 100), ("naive", 0.69), ("gbdt", 0.44))
-    ]
-    with engine.begin() as connection:
-        record_cells(connection, schema.task_id, schema.task.recipe, cells, NOW)
-
-
-def log_answer(engine: Engine, schema: Schema, prediction_id: UUID, answer: dict[str, Any]) -> None:
-    """The answer of an example in the log, by an id that does not change from run to run."""
-    row = write_row(
-        prediction_id.bytes,
-        write_source(schema.task_id, answer["version"]),
-        parse_moment(answer["at"]),
-        key_name=None,
-        features=b'{"distance":1400.0,"wind":3.5,"carrier":"UA"}',
-        answer=msgspec.json.encode({name: value for name, value in answer.items() if name != "id"}),
-    )
-    assert store_rows(engine, row, 1, {schema.task_id}) == Stored(1)
-
-
-async def ask(client: httpx.AsyncClient, example: Example) -> Example:
+async def ask(client: httpx.AsyncClient, _name: str, example: Example) -> Example:
     """The example with the answer of now."""
     body = {} if example.body is None else {"content": example.body}
     headers = {} if example.body is None else {"content-type": "application/json"}
@@ -86,22 +51,8 @@ async def test_each_operation_has_an_example_that_is_answered_as_shown(
 ) -> None:
     examples = read_examples()
     assert {operation.id for operation in OPERATIONS.values()} == set(examples)
-    answered = {}
     async with serving(service_settings(database_url, tmp_path, mlflow_url=mlflow_url)) as client:
-        answered["defineTask"] = await ask(client, examples["defineTask"])
-        with engine.connect() as connection:
-            schema = find_task(connection, TASK)
-        score(engine, schema)
-        for _ in range(2):
-            version = publish_and_release(mlflow_url, engine, schema, tmp_path / "published")
-        run_cycle(
-            engine, schema, CUTOFF, "released", version=version, num_rows=1, rows_digest="e3b0" * 16, read_at=FOREVER
-        )
-        await wait_for(client, f"/tasks/{TASK}", lambda found: (found["champion"] or {}).get("version") == version)
-        for name, example in list(examples.items())[1:]:
-            if name == "getPrediction":
-                log_answer(engine, schema, UUID(example.path.rpartition("/")[2]), answered["predict"].answer)
-            answered[name] = await ask(client, example)
+        answered = await play(partial(ask, client), client, engine, mlflow_url, tmp_path / "published")
     if os.environ.get("RECORD_EXAMPLES"):
         FILE.write_bytes(msgspec.json.format(msgspec.json.encode(answered), indent=2) + b"\n")
     for name, example in examples.items():

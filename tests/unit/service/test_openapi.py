@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from service.app import make_app
@@ -101,6 +102,32 @@ def test_every_refusal_is_a_problem_and_says_when_to_come_back(document: dict[st
                 assert ("Retry-After" in response.get("headers", {})) == (status in ("429", "503"))
 
 
+def test_every_operation_has_an_example_that_fits_its_schemas(document: dict[str, Any]) -> None:
+    def check(shape: dict[str, Any], place: tuple[str, ...]) -> None:
+        known = {"components": document["components"], "allOf": [shape["schema"]]}
+        for fault in jsonschema_rs.Draft202012Validator(known, validate_formats=True).iter_errors(shape["example"]):
+            pytest.fail(f"{place}: {fault}")
+
+    for verb, path, operation in operations(document):
+        for parameter in operation.get("parameters", []):
+            if "example" in parameter:
+                check(parameter, (verb, path, parameter["name"]))
+            assert "example" in parameter or not parameter.get("required"), (verb, path, parameter["name"])
+        bodies = [*operation.get("requestBody", {}).get("content", {}).values()]
+        answers = [one for answer in operation["responses"].values() for one in answer.get("content", {}).values()]
+        assert all("example" in body for body in bodies), (verb, path)
+        shown = [answer for answer in answers if "example" in answer]
+        assert len(shown) == 1, (verb, path)
+        for one in [*bodies, *shown]:
+            check(one, (verb, path))
+
+
+def test_every_answer_names_its_request(document: dict[str, Any]) -> None:
+    for verb, path, operation in operations(document):
+        for status, answer in operation["responses"].items():
+            assert "X-Request-Id" in answer["headers"], (verb, path, status)
+
+
 def test_only_health_needs_no_key(document: dict[str, Any]) -> None:
     for _, path, operation in operations(document):
         assert (operation["security"] == []) == (path in HEALTH)
@@ -108,6 +135,6 @@ def test_only_health_needs_no_key(document: dict[str, Any]) -> None:
 
 
 def test_every_component_is_there_and_spoken_of(document: dict[str, Any]) -> None:
-    known = set(document["components"]["schemas"])
-    spoken_of = {re.sub(r"^#/components/schemas/", "", found) for found in references(document)}
-    assert spoken_of == known
+    kinds = ("schemas", "headers")
+    known = {f"#/components/{kind}/{name}" for kind in kinds for name in document["components"][kind]}
+    assert {*references(document)} == known
