@@ -30,6 +30,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     gap_until: datetime | None = None
     version: str | None = None
     task: str | None = None
+    request_id: str | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

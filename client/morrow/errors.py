@@ -78,6 +78,11 @@ class ApiError(MorrowError):
         return self.problem.status
 
     @property
+    def request_id(self) -> str | None:
+        """The id of the request, by which the API's log has its record; None from an older API."""
+        return self.problem.request_id
+
+    @property
     def faults(self) -> list[Fault]:
         """The first hundred faults of the request."""
         return self.problem.errors

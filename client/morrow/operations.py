@@ -106,7 +106,8 @@ def predict_frame(
 ) -> Exchange[Any]:
     """The frame (pandas or polars) with columns added: `prediction`, `expected_error`, `valid_until` and `version`.
 
-    A classification adds `probability`, that of the prediction, unless the frame has a column of this name.
+    A classification adds `probability`, that of the prediction, and `unseen` lists each row's category features with an
+    unseen value, if any row has one. Neither is added if the frame has a column of this name.
     With `coverage` also `low` and `high` of a regression, or `prediction_set` of a classification. Raises as
     `predict_many` does, and ValueError if the frame has such a column already.
     """
@@ -115,6 +116,8 @@ def predict_frame(
     columns: dict[str, list[Any]] = {name: [getattr(one, name) for one in answers] for name in _COLUMNS}
     if "probability" not in frame.columns and any(one.probabilities for one in answers):
         columns["probability"] = [(one.probabilities or {}).get(str(one.prediction)) for one in answers]
+    if "unseen" not in frame.columns and any(one.unseen for one in answers):
+        columns["unseen"] = [one.unseen for one in answers]
     if coverage is not None and any(one.prediction_set is not None for one in answers):
         columns["prediction_set"] = [one.prediction_set for one in answers]
     elif coverage is not None:

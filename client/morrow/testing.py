@@ -19,7 +19,8 @@ Predict = Callable[[Mapping[str, Any], datetime], float | str | Mapping[str, flo
 class FakeTask:
     """A task of the fake: what answers, within which bounds, and the events that were sent, by id.
 
-    `revisions` are those of the events, by id.
+    `revisions` are those of the events, by id. `asked` has the moment and the features of each answer by its id, and
+    `waiting` the labels whose event has not come yet.
     """
 
     predict: Predict
@@ -28,15 +29,17 @@ class FakeTask:
     expected_error: float | None
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
     revisions: dict[str, int] = field(default_factory=dict)
+    asked: dict[str, dict[str, Any]] = field(default_factory=dict)
+    waiting: dict[str, Any] = field(default_factory=dict)
 
 
 class FakeMorrow:
     """Answers as the API does, with an application's own predictions.
 
     A task is added with a function of features and moment that returns a number, a class, or probabilities by class.
-    Moments outside its bounds are refused, events are kept in `tasks[name].events`, and `fail` makes the next requests
-    fail. With `coverage`, an interval or a set holds the prediction alone; rates are 0. It checks no feature, label or
-    key.
+    Moments outside its bounds are refused. Events are kept in `tasks[name].events`, and labels join them or wait.
+    `fail` makes the next requests fail. With `coverage`, an interval or a set holds the prediction alone; rates are 0.
+    It checks no feature, label or key.
     """
 
     def __init__(self) -> None:
@@ -83,11 +86,13 @@ class FakeMorrow:
             return httpx.Response(200, json={"status": "ok"})
         if first == "tasks" and not rest:
             return httpx.Response(200, json={"tasks": [{"task": name} for name in sorted(self.tasks)], "next": None})
+        rest, _, part = rest.partition("/") if first == "tasks" else (rest, "", "")
         name = rest if first == "tasks" else request.url.params.get("task", "")
         task = self.tasks.get(name)
         if task is None:
             return _problem("not-found", 404, f"task: there is no task {name}")
-        answer = {"predict": _predict, "tasks": _show, "events": _one_event if rest else _store}[first]
+        show = _join if part == "labels" else _show
+        answer = {"predict": _predict, "tasks": show, "events": _one_event if rest else _store}[first]
         return answer(name, task, request)
 
 
@@ -133,6 +138,7 @@ def _predict(name: str, task: FakeTask, request: httpx.Request) -> httpx.Respons
         if "rate" in params:
             answer |= {"rate": rate}
         answers.append(answer)
+        task.asked[answer["id"]] = {"at": answer["at"], "features": row["features"]}
     return httpx.Response(200, json={"answers": answers})
 
 
@@ -141,6 +147,9 @@ def _store(_name: str, task: FakeTask, request: httpx.Request) -> httpx.Response
     for event in msgspec.json.decode(request.content):
         event_id = event["event_id"]
         stored = task.events.get(event_id)
+        waiting = task.waiting.pop(event_id, None)
+        if waiting is not None and "label" not in event:
+            event["label"] = waiting
         if stored is None or ("label" in event and "label" not in stored):  # a whole event replaces one without a label
             task.events[event_id], task.revisions[event_id] = event, int("label" in event)
             status = "created" if "label" in event else "unlabelled"
@@ -153,6 +162,27 @@ def _store(_name: str, task: FakeTask, request: httpx.Request) -> httpx.Response
     shown = {"created": counts["created"], "duplicates": counts["duplicate"], "conflicts": counts["conflict"]}
     shown["unlabelled"] = counts["unlabelled"]
     return httpx.Response(200, json={**shown, "rejected": 0, "results": results})
+
+
+def _join(_name: str, task: FakeTask, request: httpx.Request) -> httpx.Response:
+    results = []
+    for given in msgspec.json.decode(request.content):
+        label, event_id = given["label"], given.get("event_id") or given["prediction_id"]
+        asked = task.asked.get(event_id) if "prediction_id" in given else None
+        stored = task.events.get(event_id, None if asked is None else {"event_id": event_id, **asked})
+        if stored is None:
+            is_known, known = event_id in task.waiting, task.waiting.setdefault(event_id, label)
+        else:
+            is_known, known = "label" in stored, stored.get("label")
+            if not is_known:
+                task.events[event_id], task.revisions[event_id] = {**stored, "label": label}, 1
+        status = (
+            ("duplicate" if known == label else "conflict") if is_known else "waiting" if stored is None else "joined"
+        )
+        results.append({"event_id": event_id, "status": status})
+    counts = Counter(one["status"] for one in results)
+    shown = {"joined": counts["joined"], "waiting": counts["waiting"], "duplicates": counts["duplicate"]}
+    return httpx.Response(200, json={**shown, "conflicts": counts["conflict"], "results": results})
 
 
 def _one_event(_name: str, task: FakeTask, request: httpx.Request) -> httpx.Response:

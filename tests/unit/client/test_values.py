@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+import httpx
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -132,6 +133,17 @@ def test_a_frame_of_classes_gets_the_probability_of_each_prediction_unless_it_ha
         assert [*zip(found["prediction"], found["probability"], strict=True)] == [("yes", 0.75), ("no", 0.75)]
         own = client.predict_frame("churn", frame.assign(probability=[9, 9]))
     assert list(own["probability"]) == [9, 9]
+
+
+def test_a_frame_lists_the_unseen_categories_of_each_row_unless_it_has_such_a_column() -> None:
+    fields = {"lead": "PT0S", "expected_error": None, "error_name": "mae", "version": "1", "task": "sales"}
+    moments = dict.fromkeys(("at", "trained_until", "valid_until"), NOON.isoformat())
+    rows = [{**fields, **moments, "id": "", "prediction": 1.0, **more} for more in ({"unseen": ["shop"]}, {})]
+    frame = pd.DataFrame({"at": [NOON, NOON], "shop": ["new", "old"]})
+    replies = [httpx.Response(200, json={"answers": rows}) for _ in range(2)]
+    with answering(*replies) as client:
+        assert list(client.predict_frame("sales", frame)["unseen"]) == [["shop"], []]
+        assert list(client.predict_frame("sales", frame.assign(unseen=[1, 2]))["unseen"]) == [1, 2]
 
 
 def test_a_refused_row_is_numbered_within_all_rows(fake: FakeMorrow) -> None:
