@@ -54,6 +54,7 @@ from service.web.error_responses import handle_errors
 from service.web.html import StaticPages
 from service.web.preconditions import RefusePreconditions
 from service.web.raw_endpoint import RawEndpoint
+from service.web.request_ids import RequestIds
 from service.web.task_access import require_task
 from store.engine import make_engine
 
@@ -76,6 +77,7 @@ class App(FastAPI):
     labels: RawEndpoint
     answered: AnsweredRequests
     body_budget: BodyBudget
+    request_ids: RequestIds
 
     def try_fast_path(self, scope: Scope, reply: Reply) -> None:
         """Call `reply` once, with the application that answers a request; a response is one too.
@@ -168,6 +170,7 @@ def make_app(settings: ServiceSettings, workers: Path | None = None, stop: Calla
         title="Morrow", version=VERSION, description=DESCRIPTION, lifespan=lifespan, docs_url=None, redoc_url=None
     )
     app.body_budget = BodyBudget(settings.body_budget_bytes)
+    app.request_ids = RequestIds()
     authenticator = Authenticator(api_keys, settings, follower.task_id, partial(_require_task, store))
     app.answered = answered = AnsweredRequests(metrics, AccessLog(settings.access_log, lambda: follower.tasks))
     _add_middleware(app, authenticator, answered, settings)

@@ -40,7 +40,7 @@ from service.web.bodies import NDJSON, RequestBody
 from service.web.encoded_answer import EncodedAnswer
 from service.web.error_responses import problem_of
 from service.web.parameters import check_parameters, read_flag, read_id
-from service.web.preconditions import Preconditions, etag_of, read_preconditions, refuse_preconditions
+from service.web.preconditions import Preconditions, etag_line, read_preconditions, refuse_preconditions
 from service.web.task_access import require_task, tasks_of
 from store.events.batches import Event, EventBatch
 from store.events.imports import require_open
@@ -231,7 +231,7 @@ def _correct(
         outcome = correct_row(connection, schema, row, received_at, preconditions.check)
         answer = msgspec.json.encode(CorrectionResult(row.event_id, outcome))
         revision = find_revision(connection, schema.task_id, row.event_id)
-        return outcome, EncodedAnswer(answer, etag=etag_of(revision))
+        return outcome, EncodedAnswer(answer, head=etag_line(revision))
 
     return work
 

@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 from contracts.clock import format_moment, to_micros
 from service.validation.json_types import Moment
 from service.web.encoded_answer import EncodedAnswer
-from service.web.preconditions import etag_of
+from service.web.preconditions import etag_line
 from store.events.stored_event import StoredEvent
 
 
@@ -41,7 +41,7 @@ class EventFound(msgspec.Struct, frozen=True, kw_only=True):
 
 def answer_event(found: StoredEvent) -> EncodedAnswer:
     """The answer, whose ETag is the number of the revision."""
-    return EncodedAnswer(msgspec.json.encode(describe_event(found)), etag=etag_of(found.revision))
+    return EncodedAnswer(msgspec.json.encode(describe_event(found)), head=etag_line(found.revision))
 
 
 def describe_event(found: StoredEvent) -> EventFound:

@@ -4,6 +4,7 @@ Everything an answer says about its version comes from one object, so that a swa
 mix two versions.
 """
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -84,6 +85,16 @@ class Forecaster:
         """The newest quantiles, as far as they suit this fit."""
         return raise_quantiles(self.overlay.calibration or self.manifest.calibration, self.manifest.own_scores)
 
+    @cached_property
+    def tag(self) -> bytes:
+        """Names all that an answer depends on besides its question: the version, its bound and its calibration.
+
+        It is the same in every process, and another one if a Morrow says other things in an answer.
+        """
+        manifest = msgspec.structs.replace(self.manifest, probe=NO_PROBE)
+        facts = (Answer.__struct_fields__, self.task.name, self.version, manifest, self.overlay)
+        return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:24].encode()
+
     @property
     def batch_size(self) -> int:
         """Rows of a minibatch of the fit; if an old manifest does not name them, the task's recipe does."""
@@ -135,7 +146,7 @@ class LoadedForecaster(Forecaster):
         """
         if question.options.rate:
             return self.answers(lay_out_rows([question.row], AT_OF_QUERY), question.at, question.options)[0]
-        quantile = self._admit(question)
+        quantile = self.admit(question)
         (values,) = self._run(self._feed([question]))
         return self._finish(question, values, quantile)
 
@@ -147,7 +158,7 @@ class LoadedForecaster(Forecaster):
         verdicts: list[float | MorrowError | None] = []
         for question in questions:
             try:
-                verdicts.append(self._admit(question))
+                verdicts.append(self.admit(question))
             except MorrowError as error:
                 verdicts.append(error)
         asked = [one for one, verdict in zip(questions, verdicts, strict=True) if not isinstance(verdict, MorrowError)]
@@ -186,7 +197,7 @@ class LoadedForecaster(Forecaster):
             found = [self._move(*each) for each in zip(found, split_feed(feed, 1), asked, rates, strict=True)]
         return found
 
-    def _admit(self, question: Question) -> float | None:
+    def admit(self, question: Question) -> float | None:
         """The quantile of a question's coverage, None if it asks for none. Raises as `answer`."""
         at = question.at
         if not self.covers(at):

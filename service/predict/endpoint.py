@@ -26,6 +26,7 @@ from service.models.follower import Follower
 from service.models.forecaster import LoadedForecaster, Question, make_question
 from service.predict.answer_log import AnswerLog
 from service.predict.batching import MicroBatches
+from service.predict.caching import caching_lines, find_unchanged
 from service.predict.cold_start import await_first
 from service.settings import MAX_WAITING_PER_THREAD, ServiceSettings
 from service.validation.names import printable
@@ -99,11 +100,14 @@ class PredictEndpoint:
             return
         try:
             asked = self._read_plain(scope["query_string"])
+            unchanged = None if asked is None else find_unchanged(scope, *asked)
         except Exception as error:  # noqa: BLE001 it becomes a problem
             reply(self._endpoint.note(self._endpoint.respond_to(error, scope), scope, started))
             return
         if asked is None:
             reply(partial(self._endpoint.answer_admitted, self._get_any, started))
+        elif unchanged is not None:
+            reply(self._endpoint.note(unchanged, scope, started))
         else:
             self._batches.ask(*asked, partial(self._finish, reply, scope, started, asked))
 
@@ -118,6 +122,8 @@ class PredictEndpoint:
         asked = self._read_plain(scope["query_string"])
         if asked is None:
             return await self._get_any(scope, receive)
+        if (unchanged := find_unchanged(scope, *asked)) is not None:
+            return unchanged
         return self._respond(scope, *asked, await self._batches.answer(*asked))
 
     def _read_plain(self, query: bytes) -> Asked | None:
@@ -140,6 +146,8 @@ class PredictEndpoint:
         forecaster = await self._find(task, faults)
         row = forecaster.rules.read_query(pairs, faults)
         question = make_question(row, now, options)
+        if (unchanged := find_unchanged(scope, forecaster, question)) is not None:
+            return unchanged
         if options.rate:
             return self._respond(scope, forecaster, question, await self._in_thread(forecaster.answer, question))
         return self._respond(scope, forecaster, question, await self._batches.answer(forecaster, question))
@@ -149,7 +157,7 @@ class PredictEndpoint:
             self._metrics.count_unseen(answer.task, answer.unseen)
         row = question.row
         named = self._name(forecaster, (row.numbers, row.categories), question.at, answer, key_name_of(scope))
-        return EncodedAnswer(named)
+        return EncodedAnswer(named, head=caching_lines(forecaster, question))
 
     def _name(
         self,

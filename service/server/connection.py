@@ -35,6 +35,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from service.server.broken_requests import HTTP_2, explain_broken_request
 from service.web.encoded_answer import EncodedAnswer
 from service.web.problems import HTTP_KINDS, write_problem
+from service.web.request_ids import HEADER, REQUEST_ID, RequestIds, request_id_of
 
 MAX_HEAD_BYTES = 65_536
 HEAD_SECONDS = 30.0
@@ -57,6 +58,7 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
+        self._request_ids: RequestIds | None = getattr(self.config.loaded_app, "request_ids", None)
         self._is_in_head = False
         self._is_offer = False  # the head that was just read offers another protocol
         self._opening = b""  # the first bytes, until a request is complete
@@ -167,6 +169,7 @@ class Connection(HttpToolsProtocol):
         This method is private to uvicorn, so uvicorn is pinned to a version that `test_pinned_uvicorn.py` checks.
         """
         self._running = cycle
+        self._name_request(cycle)
         if self._is_stopping and not self.pipeline:
             cycle.keep_alive = False
         if cycle.scope["method"] not in ("GET", "HEAD"):
@@ -190,19 +193,27 @@ class Connection(HttpToolsProtocol):
     def _reply(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Send a complete answer, or start a task for the application that makes one."""
         if isinstance(app, EncodedAnswer):
-            self._write_whole(cycle, app.body)
+            self._write_whole(cycle, app)
         else:
             super()._start_asgi_task(cycle, app)
 
-    def _write_whole(self, cycle: RequestResponseCycle, body: bytes) -> None:
+    def _name_request(self, cycle: RequestResponseCycle) -> None:
+        """Choose the id of a request, which every answer to it has in its head."""
+        if self._request_ids is not None:
+            request_id = self._request_ids.choose(cycle.scope["headers"])
+            cycle.scope["state"][REQUEST_ID] = request_id
+            cycle.default_headers = [*cycle.default_headers, (HEADER, request_id.encode())]
+
+    def _write_whole(self, cycle: RequestResponseCycle, answer: EncodedAnswer) -> None:
         """Write a 200 in JSON by one system call; uvicorn takes two, one for the head and one for the body."""
         cycle.response_started = cycle.response_complete = True
         if cycle.disconnected:
             return
         cycle.message_event.set()
         lines = [b"%s: %s\r\n" % header for header in cycle.default_headers]
-        end = b"" if cycle.keep_alive else b"connection: close\r\n"
-        self.transport.write(b"".join([*_HEAD, *lines, b"content-length: %d\r\n" % len(body), end, b"\r\n", body]))
+        size = b"content-length: %d\r\n" % len(answer.body)
+        end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
+        self.transport.write(b"".join([*_HEAD, *lines, answer.head, size, end, answer.body]))
         if not cycle.keep_alive:
             self.transport.close()
         cycle.on_response()
@@ -255,22 +266,26 @@ class Connection(HttpToolsProtocol):
         is_due = bool(self.pipeline) or (self.cycle is not None and self.cycle.response_started)
         if self._is_idle or not (is_due or self._awaits_answer):
             answer = write_problem(HTTP_KINDS[status], detail, {"Connection": "close"})
+            request_id = None if self._request_ids is None else self._request_ids.make()
+            if request_id is not None:
+                answer.add({"request_id": request_id})
+                answer.headers[HEADER.decode()] = request_id
             lines = [name + b": " + value + b"\r\n" for name, value in answer.raw_headers]
             self.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", bytes(answer.body)]))
-            self._note_unread(status, answer.problem, detail)
+            self._note_unread(status, answer.problem, detail, request_id)
         self._end()
 
     async def _refuse_head(self, status: int, detail: str, scope: Scope, receive: Receive, send: Send) -> None:
         """The application that answers a request with a refused head."""
         answer = write_problem(HTTP_KINDS[status], detail, {"Connection": "close"})
-        self._note_unread(status, answer.problem, detail)
+        self._note_unread(status, answer.problem, detail, request_id_of(scope))
         await answer(scope, receive, send)
 
-    def _note_unread(self, status: int, problem: str, detail: str) -> None:
+    def _note_unread(self, status: int, problem: str, detail: str, request_id: str | None) -> None:
         """Count and log a refusal, if the application does that."""
         answered = getattr(self.config.loaded_app, "answered", None)
         if answered is not None:
-            answered.note_unread(status, problem, detail)
+            answered.note_unread(status, problem, detail, request_id)
 
     def _end(self) -> None:
         """Stop reading, and close the connection once complete requests are answered."""

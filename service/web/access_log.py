@@ -17,6 +17,7 @@ from starlette.types import Scope
 from service.metrics import NO_ROUTE
 from service.validation.names import printable
 from service.web.auth import KEY_NAME
+from service.web.request_ids import request_id_of, trace_id_of
 
 Mode = Literal["all", "sampled", "off"]
 
@@ -71,13 +72,15 @@ class AccessLog:
             problem=problem,
             task=self._find_task(scope, route),
             key=scope.get("state", {}).get(KEY_NAME),
+            request_id=request_id_of(scope),
+            trace_id=trace_id_of(scope),
             ms=round(seconds * 1e3, 2),
         )
 
-    def note_unread(self, status: int, problem: str, detail: str) -> None:
+    def note_unread(self, status: int, problem: str, detail: str, request_id: str | None = None) -> None:
         """Log the refusal of what could not be read as a request; `detail` is a sentence of ours."""
         if self._mode != "off" and self._may_log(self._refusals):
-            self._write(self._refusals, status=status, problem=problem, detail=detail)
+            self._write(self._refusals, status=status, problem=problem, detail=detail, request_id=request_id)
 
     def _may_log(self, budget: _Budget) -> bool:
         if not budget.left:

@@ -31,10 +31,10 @@ class AnsweredRequests:
         self.metrics.count_answer(scope["method"], route, status, seconds)
         self.access_log.note(scope, route, status, problem, seconds)
 
-    def note_unread(self, status: int, problem: str, detail: str) -> None:
+    def note_unread(self, status: int, problem: str, detail: str, request_id: str | None = None) -> None:
         """Note the refusal of what could not be read as a request, of which neither path nor method is known."""
         self.metrics.count_answer("other", NO_ROUTE, status, 0.0)
-        self.access_log.note_unread(status, problem, detail)
+        self.access_log.note_unread(status, problem, detail, request_id)
 
 
 class NoteAnswers:

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
+from starlette.types import Scope
 
 from contracts.clock import format_moment
 from contracts.errors import Fault, InvalidInput, MorrowError, OutsideHorizon, TaskRenamed
@@ -29,6 +30,7 @@ from service.metrics import METHODS, Metrics
 from service.validation.names import printable
 from service.web.html import accepts_html, answer_page, is_page
 from service.web.problems import HTTP_KINDS, KINDS, PROBLEM, Kind, ProblemResponse, write_problem
+from service.web.request_ids import request_id_of
 
 MAX_FAULTS = 100
 # Faults that a sentence names.
@@ -76,11 +78,12 @@ def refuse_method(allowed: Sequence[str]) -> Response:
     return write_problem(HTTP_KINDS[405], HTTPStatus(405).phrase, {"Allow": ", ".join(methods)})
 
 
-def respond_to(error: Exception, method: str, path: str, metrics: Metrics) -> Response:
+def respond_to(error: Exception, scope: Scope, metrics: Metrics) -> Response:
     """The problem document of any exception, which is counted or logged if it is our fault."""
+    path, request_id = scope["path"], request_id_of(scope)
     if isinstance(error, AnswerNotFinite):
         metrics.not_finite.labels(error.task).inc()
-        log.error("answer.not_finite", task=error.task, version=error.version)
+        log.error("answer.not_finite", task=error.task, version=error.version, request_id=request_id)
     if isinstance(error, MorrowError):
         return problem_of(error)
     if isinstance(error, RequestValidationError):
@@ -90,7 +93,7 @@ def respond_to(error: Exception, method: str, path: str, metrics: Metrics) -> Re
             shown = printable(shorten(path))
             return write_problem(HTTP_KINDS[404], f"There is nothing at {shown}: /docs lists the paths of the API.")
         return write_problem(_kind_of_status(error.status_code), error.detail, dict(error.headers or {}))
-    log.error("request.failed", method=method, path=path, exc_info=error)
+    log.error("request.failed", method=scope["method"], path=path, request_id=request_id, exc_info=error)
     return write_problem(HTTP_KINDS[500], "The error is in the log.")
 
 
@@ -100,7 +103,7 @@ def handle_errors(app: FastAPI, metrics: Metrics) -> None:
     async def handle(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException) and error.status_code == 405:
             return refuse_method(_allowed_methods(request))
-        answer = respond_to(error, request.method, request.url.path, metrics)
+        answer = respond_to(error, request.scope, metrics)
         return _show(answer, request) if isinstance(answer, ProblemResponse) else answer
 
     for kind in (MorrowError, RequestValidationError, HTTPException, Exception):

@@ -53,6 +53,11 @@ def etag_of(revision: int) -> str:
     return f'"{revision}"'
 
 
+def etag_line(revision: int) -> bytes:
+    """The line of a head with the entity tag of a revision."""
+    return b"etag: %b\r\n" % etag_of(revision).encode()
+
+
 def read_preconditions(scope: Scope) -> Preconditions:
     """The preconditions of a write that honours them. Raises PreconditionFailed, Malformed."""
     found: dict[bytes, list[str]] = {}

@@ -46,6 +46,7 @@ from service.errors import (
     UnsupportedContent,
 )
 from service.validation.json_types import Count, Moment
+from service.web.request_ids import request_id_of
 
 MEDIA_TYPE = "application/problem+json"
 # Where a refusal leaves its problem type in the state of a request's scope.
@@ -126,10 +127,13 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     valid_until: Moment | UnsetType = UNSET
     version: str | UnsetType = UNSET
     task: Annotated[str | UnsetType, Meta(description="the present name of a task that was renamed")] = UNSET
+    request_id: Annotated[
+        str | UnsetType, Meta(description="of the header X-Request-Id, and of the record in the access log")
+    ] = UNSET
 
 
 class ProblemResponse(Response):
-    """A problem document, which leaves its type in the request's scope for the access log."""
+    """A problem document with the id of its request. It leaves its type in the request's scope for the access log."""
 
     def __init__(self, content: bytes, kind: Kind, detail: str, headers: dict[str, str]) -> None:
         super().__init__(content, kind.status, headers, MEDIA_TYPE)
@@ -138,19 +142,26 @@ class ProblemResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope.setdefault("state", {})[PROBLEM] = self.problem
-        if (members := _say_in_protocol(scope["path"], self.status_code, self.detail)) is not None:
-            self.body = msgspec.json.encode(msgspec.json.decode(self.body) | members)
-            self.headers["Content-Length"] = str(len(self.body))
+        members = _say_in_protocol(scope["path"], self.status_code, self.detail)
+        if (request_id := request_id_of(scope)) is not None:
+            members["request_id"] = request_id
+        if members:
+            self.add(members)
         await super().__call__(scope, receive, send)
 
+    def add(self, members: dict[str, str]) -> None:
+        """Add members to the document."""
+        self.body = msgspec.json.encode(msgspec.json.decode(self.body) | members)
+        self.headers["Content-Length"] = str(len(self.body))
 
-def _say_in_protocol(path: str, status: int, detail: str) -> dict[str, str] | None:
-    """The members by which clients of another protocol read a refusal at one of its paths; None at our own."""
+
+def _say_in_protocol(path: str, status: int, detail: str) -> dict[str, str]:
+    """The members by which clients of another protocol read a refusal at one of its paths; none at our own."""
     if path == "/v2" or path.startswith("/v2/"):
         return {"error": detail}
     if path.endswith("/invocations"):
         return {"error_code": _MLFLOW_CODES.get(status, "BAD_REQUEST"), "message": detail}
-    return None
+    return {}
 
 
 _MLFLOW_CODES = {
@@ -166,7 +177,7 @@ _MLFLOW_CODES = {
 def write_problem(kind: Kind, detail: str, headers: dict[str, str] | None = None, **more: Any) -> ProblemResponse:
     """A problem document; `more` are its optional members."""
     problem = Problem(type=f"/problems/{kind.name}", title=kind.title, status=kind.status, detail=detail, **more)
-    headers = dict(headers or {})
+    headers = {"Cache-Control": "no-store", **(headers or {})}  # the same request may be answered a moment later
     if kind.retry_after is not None:
         headers["Retry-After"] = str(kind.retry_after)
     return ProblemResponse(msgspec.json.encode(problem), kind, detail, headers)

@@ -53,7 +53,7 @@ class RawEndpoint:
 
     def respond_to(self, error: Exception, scope: Scope) -> Response:
         """The problem document of an exception."""
-        return respond_to(error, scope["method"], scope["path"], self._answered.metrics)
+        return respond_to(error, scope, self._answered.metrics)
 
     def note(self, response: Response, scope: Scope, started: float) -> Response:
         """The same response, counted and logged."""
