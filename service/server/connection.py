@@ -35,7 +35,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from service.server.broken_requests import HTTP_2, explain_broken_request
 from service.web.encoded_answer import EncodedAnswer
 from service.web.problems import HTTP_KINDS, write_problem
-from service.web.request_ids import HEADER, REQUEST_ID, RequestIds, request_id_of
+from service.web.request_ids import CHOOSER, HEADER, RequestIds, request_id_of
 
 MAX_HEAD_BYTES = 65_536
 HEAD_SECONDS = 30.0
@@ -59,6 +59,8 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
         self._request_ids: RequestIds | None = getattr(self.config.loaded_app, "request_ids", None)
+        self._default_headers: Any = None
+        self._default_lines = b""
         self._is_in_head = False
         self._is_offer = False  # the head that was just read offers another protocol
         self._opening = b""  # the first bytes, until a request is complete
@@ -169,14 +171,14 @@ class Connection(HttpToolsProtocol):
         This method is private to uvicorn, so uvicorn is pinned to a version that `test_pinned_uvicorn.py` checks.
         """
         self._running = cycle
-        self._name_request(cycle)
+        cycle.scope["state"][CHOOSER] = self._request_ids
         if self._is_stopping and not self.pipeline:
             cycle.keep_alive = False
         if cycle.scope["method"] not in ("GET", "HEAD"):
             cycle.transport = _AnsweringTransport(self, cycle)  # type: ignore[assignment]  # all that a cycle uses
         try_fast_path = getattr(app, "try_fast_path", None)
         if try_fast_path is None or not self._num_fed or self.flow.write_paused:
-            super()._start_asgi_task(cycle, app)
+            self._start_task(cycle, app)
         else:
             try_fast_path(cycle.scope, partial(self._reply, cycle))
 
@@ -195,14 +197,13 @@ class Connection(HttpToolsProtocol):
         if isinstance(app, EncodedAnswer):
             self._write_whole(cycle, app)
         else:
-            super()._start_asgi_task(cycle, app)
+            self._start_task(cycle, app)
 
-    def _name_request(self, cycle: RequestResponseCycle) -> None:
-        """Choose the id of a request, which every answer to it has in its head."""
-        if self._request_ids is not None:
-            request_id = self._request_ids.choose(cycle.scope["headers"])
-            cycle.scope["state"][REQUEST_ID] = request_id
+    def _start_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Start a task whose answer has the id of the request in its head."""
+        if (request_id := request_id_of(cycle.scope)) is not None:
             cycle.default_headers = [*cycle.default_headers, (HEADER, request_id.encode())]
+        super()._start_asgi_task(cycle, app)
 
     def _write_whole(self, cycle: RequestResponseCycle, answer: EncodedAnswer) -> None:
         """Write a 200 in JSON by one system call; uvicorn takes two, one for the head and one for the body."""
@@ -210,10 +211,16 @@ class Connection(HttpToolsProtocol):
         if cycle.disconnected:
             return
         cycle.message_event.set()
-        lines = [b"%s: %s\r\n" % header for header in cycle.default_headers]
+        if cycle.default_headers is not self._default_headers:  # uvicorn makes others each second
+            self._default_headers = cycle.default_headers
+            self._default_lines = b"".join([b"%s: %s\r\n" % header for header in self._default_headers])
+        if (request_id := request_id_of(cycle.scope)) is not None:
+            name = b"%b: %b\r\n" % (HEADER, request_id.encode())
+        else:
+            name = b""
         size = b"content-length: %d\r\n" % len(answer.body)
         end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
-        self.transport.write(b"".join([*_HEAD, *lines, answer.head, size, end, answer.body]))
+        self.transport.write(b"".join([_HEAD, self._default_lines, name, size, answer.head, end, answer.body]))
         if not cycle.keep_alive:
             self.transport.close()
         cycle.on_response()
@@ -363,7 +370,7 @@ class _AnsweringTransport:
         self._connection.end_answered(self._cycle)
 
 
-_HEAD = (STATUS_LINE[200], b"content-type: application/json\r\n")
+_HEAD = STATUS_LINE[200] + b"content-type: application/json\r\n"
 _TOO_LARGE = f"The request line and the headers may have at most {MAX_HEAD_BYTES} bytes."
 _NO_HOST = "A request of HTTP/1.1 must have one Host header, with a host and nothing else."
 _NO_TRANSFER = (

@@ -6,14 +6,15 @@ hundredth of an answer. A trace that the request belongs to is named by `tracepa
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import count
+from typing import Any
 
 from starlette.types import Scope
 
 HEADER = b"x-request-id"
-# Where the id is, in the state of a request's scope.
-REQUEST_ID = "morrow.request_id"
+# Where the id is, in the state of a request's scope, and who chooses it once somebody asks.
+_REQUEST_ID, CHOOSER = "morrow.request_id", "morrow.request_ids"
 # What can stand in a log, a shell and a URL as it is.
 _SANE = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
@@ -38,9 +39,12 @@ class RequestIds:
         return f"{self._mark}-{next(self._count)}"
 
 
-def request_id_of(scope: Scope) -> str | None:
-    """The id of a request; None if no server has chosen one."""
-    found: str | None = scope.get("state", {}).get(REQUEST_ID)
+def request_id_of(scope: Mapping[str, Any]) -> str | None:
+    """The id of a request, chosen when it is first asked for; None if no server is there to choose one."""
+    state = scope.get("state", {})
+    found: str | None = state.get(_REQUEST_ID)
+    if found is None and (chooser := state.get(CHOOSER)) is not None:
+        found = state[_REQUEST_ID] = chooser.choose(scope["headers"])
     return found
 
 

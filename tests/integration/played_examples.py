@@ -22,7 +22,7 @@ from store.tasks.catalog import Schema, find_task
 from tests.integration.artefacts import CUTOFF, WEEK
 from tests.integration.published_versions import NOW, publish_and_release, run_cycle, wait_for
 
-TASK = "punctuality"
+TASK, NEW_NAME = "punctuality", "timeliness"
 # A version that was trained then has read what an example stores now.
 FOREVER = datetime(2100, 1, 1, tzinfo=UTC)
 
@@ -55,19 +55,26 @@ def log_answer(engine: Engine, schema: Schema, prediction_id: UUID, answer: dict
     assert store_rows(engine, row, 1, {schema.task_id}) == Stored(1)
 
 
+def of_suffix(text: str, suffix: str) -> str:
+    """A text that names the task of the examples, about one whose names have a suffix: all tests share one MLflow."""
+    return text.replace(TASK, f"{TASK}{suffix}").replace(NEW_NAME, f"{NEW_NAME}{suffix}")
+
+
 async def play(
-    ask: Ask, client: httpx.AsyncClient, engine: Engine, mlflow_url: str, folder: Path
+    ask: Ask, client: httpx.AsyncClient, engine: Engine, mlflow_url: str, folder: Path, *, suffix: str = ""
 ) -> dict[str, Example]:
     """Every example with the answer of now, in the order of the file; `client` looks at the same API as `ask`."""
-    examples = read_examples()
+    text = of_suffix(msgspec.json.encode(read_examples()).decode(), suffix)
+    examples = msgspec.json.decode(text, type=dict[str, Example])
+    task = f"{TASK}{suffix}"
     answered = {"defineTask": await ask("defineTask", examples["defineTask"])}
     with engine.connect() as connection:
-        schema = find_task(connection, TASK)
+        schema = find_task(connection, task)
     score(engine, schema)
     for _ in range(2):
         version = publish_and_release(mlflow_url, engine, schema, folder)
     run_cycle(engine, schema, CUTOFF, "released", version=version, num_rows=1, rows_digest="e3b0" * 16, read_at=FOREVER)
-    await wait_for(client, f"/tasks/{TASK}", lambda found: (found["champion"] or {}).get("version") == version)
+    await wait_for(client, f"/tasks/{task}", lambda found: (found["champion"] or {}).get("version") == version)
     for name, example in list(examples.items())[1:]:
         if name == "getPrediction":
             log_answer(engine, schema, UUID(example.path.rpartition("/")[2]), answered["predict"].answer)

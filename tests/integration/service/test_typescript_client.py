@@ -25,7 +25,7 @@ from tests.integration.generators import (
     printed_program,
     run,
 )
-from tests.integration.played_examples import play
+from tests.integration.played_examples import of_suffix, play
 from tests.integration.service_app import DEAD_DATABASE, service_settings
 from tests.servers import wait_until_healthy
 
@@ -52,6 +52,7 @@ const calls: Record<string, () => Promise<{ response: Response; data?: unknown; 
 const { response, data, error } = await calls[name]!();
 console.log(JSON.stringify({ status: response.status, answer: data ?? error }));
 """
+SUFFIX = "_ts"
 ADDRESS = '"http://127.0.0.1:8000"'
 
 
@@ -93,7 +94,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
             calls.append(write_call(name, path, verb, operation, example))
             values.append(write_answer(name, path, verb, media_type, example))
     made = page[: page.index("const { data")]
-    (folder / "program.ts").write_text(made + PROGRAM % "\n".join(calls))
+    (folder / "program.ts").write_text(made + PROGRAM % of_suffix("\n".join(calls), SUFFIX))
     (folder / "answers.ts").write_text("\n".join(['import type { paths } from "./schema";', *values]))
     (folder / "node.d.ts").write_text("declare const process: { argv: string[] };")
     (folder / "tsconfig.json").write_text(json.dumps({"compilerOptions": COMPILER_OPTIONS}))
@@ -128,7 +129,7 @@ async def test_every_operation_answers_a_program_of_generated_types(
         return msgspec.structs.replace(example, answer=found["answer"])
 
     async with httpx.AsyncClient(base_url=url) as client:
-        answered = await play(ask, client, engine, mlflow_url, tmp_path / "published")
+        answered = await play(ask, client, engine, mlflow_url, tmp_path / "published", suffix=SUFFIX)
     assert answered.keys() == read_examples().keys()
 
 

@@ -113,13 +113,15 @@ def test_every_operation_has_an_example_that_fits_its_schemas(document: dict[str
             if "example" in parameter:
                 check(parameter, (verb, path, parameter["name"]))
             assert "example" in parameter or not parameter.get("required"), (verb, path, parameter["name"])
-        bodies = [*operation.get("requestBody", {}).get("content", {}).values()]
+        body = operation.get("requestBody", {"content": {}, "required": False})
+        bodies = [*body["content"].values()]
         answers = [one for answer in operation["responses"].values() for one in answer.get("content", {}).values()]
-        assert all("example" in body for body in bodies), (verb, path)
+        assert all("example" in one for one in bodies) or not body["required"], (verb, path)
         shown = [answer for answer in answers if "example" in answer]
         assert len(shown) == 1, (verb, path)
         for one in [*bodies, *shown]:
-            check(one, (verb, path))
+            if "example" in one:
+                check(one, (verb, path))
 
 
 def test_every_answer_names_its_request(document: dict[str, Any]) -> None:
