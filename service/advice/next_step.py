@@ -262,7 +262,9 @@ def _retrain(found: Situation) -> NextStep | None:
     if found.state == "closed":
         return NextStep("Retrain on the labels that closed the horizon.", found.retrain, "retrain")
     if found.state == "expired" and knows_all_events(found.task, found.task_state, found.now):
-        return _import(found, "Send newer events: this version knows the newest ones so far, and its validity has ended.")
+        return _import(
+            found, "Send newer events: this version knows the newest ones so far, and its validity has ended."
+        )
     if found.state == "expired":
         return NextStep("Retrain: the validity of this version has ended.", found.retrain, "retrain")
     return None
