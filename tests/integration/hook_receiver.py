@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from sqlalchemy import Engine
 
 from contracts.hooks.receivers import read_networks
@@ -56,6 +57,16 @@ def answer(status: int, body: bytes = b"", **headers: str) -> Behaviour:
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
         handler.wfile.write(body)
+
+    return behave
+
+
+def waits_for(gate: threading.Event) -> Behaviour:
+    """204 once the gate is open."""
+
+    def behave(handler: BaseHTTPRequestHandler) -> None:
+        gate.wait(120)
+        answer(204)(handler)
 
     return behave
 
@@ -147,6 +158,12 @@ def deliveries(engine: Engine, **changes: Any) -> HookDeliveries:
     """What a trainer sends with, one that may ask this machine."""
     settings = TrainerSettings.model_validate({"hooks_allow_private": LOOPBACK, **changes})
     return HookDeliveries(engine, settings, threading.Event())
+
+
+def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let requests take minutes, until the test ends."""
+    monkeypatch.setattr("trainer.hooks.sending.LONGEST_SECONDS", 120.0)
+    monkeypatch.setattr("trainer.hooks.sending._BODY_SECONDS", 60.0)
 
 
 def wait_until(is_met: Callable[[], bool], seconds: float = 120) -> None:

@@ -7,6 +7,7 @@ is read, for people who look for a mistake.
 import asyncio
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
@@ -25,6 +26,7 @@ from trainer.hooks.guarded_network import GuardedNetwork
 
 # From the lookup of the name to the last byte that is read.
 LONGEST_SECONDS = 10.0
+_BODY_SECONDS = 1.0
 MAX_ANSWER_BYTES = 1024
 _MAX_SHOWN = 200
 _AGENT = "morrow-hooks/1"
@@ -73,12 +75,7 @@ class Sender:
             ) as pool,
             pool.stream("POST", delivery.url, headers=list(headers.items()), content=body) as response,
         ):
-            said = b""
-            async for piece in response.aiter_stream():
-                said += piece
-                if len(said) >= MAX_ANSWER_BYTES:
-                    break
-            return _judge(response, said)
+            return _judge(response, await _read_beginning(response))
 
 
 def encode_event(delivery: Delivery, source: str) -> bytes:
@@ -93,6 +90,18 @@ def encode_event(delivery: Delivery, source: str) -> bytes:
         data=msgspec.Raw(delivery.data.encode()),
     )
     return msgspec.json.encode(event)
+
+
+async def _read_beginning(response: httpcore.Response) -> bytes:
+    """The beginning of a body as far as it comes soon. The status has decided already, so no failure matters."""
+    said = b""
+    with suppress(TimeoutError, httpcore.NetworkError, httpcore.ProtocolError):
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for piece in response.aiter_stream():
+                said += piece
+                if len(said) >= MAX_ANSWER_BYTES:
+                    break
+    return said
 
 
 def _judge(response: httpcore.Response, said: bytes) -> Outcome:

@@ -19,10 +19,16 @@ from cli.local.stack import free_port
 from cli.main import app
 from store.hooks.outbox import claim_due, note_failed
 from tests.integration.api_process import Running, define_flights, running
-from tests.integration.hook_receiver import answer, deliveries, make_hook, receiving
+from tests.integration.hook_receiver import answer, be_patient, deliveries, make_hook, receiving
 from tests.integration.published_versions import LEASE, NOW, define, note
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "hooks.md"
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is busy with other tests may take long for a request."""
+    be_patient(monkeypatch)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine
 
 from contracts.hooks.receivers import read_networks
-from tests.integration.hook_receiver import LOOPBACK, deliveries, events_of, make_hook, receiving
+from tests.integration.hook_receiver import LOOPBACK, be_patient, deliveries, events_of, make_hook, receiving
 from tests.integration.published_versions import NOW, define, note
 from tests.integration.tls import write_certificate
 
@@ -18,6 +18,12 @@ LookUp = Callable[..., list[Any]]
 # A public address where nobody answers the test: connecting to it would be an error of its own.
 PUBLIC = "192.0.2.1"
 LATER = NOW + timedelta(seconds=1)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is busy with other tests may take long for a request."""
+    be_patient(monkeypatch)
 
 
 @pytest.fixture(scope="module")

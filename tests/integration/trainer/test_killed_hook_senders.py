@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
+from store.hooks.ledger import find_hook
 from tests.integration.hook_receiver import accept, events_of, make_hook, receiving, states_of, wait_until
 from tests.integration.published_versions import define, note
 from tests.integration.service_app import DEAD_REGISTRY
 from tests.servers import stop
+from trainer.scheduling.liveness import HEARTBEAT_FILE
 
 
 @contextmanager
@@ -56,37 +58,31 @@ def let_claims_run_out(engine: Engine) -> None:
         connection.execute(text("UPDATE deliveries SET due_at = now() WHERE due_at IS NOT NULL"))
 
 
-def is_waiting_for_a_lock(engine: Engine) -> bool:
-    with engine.connect() as connection:
-        query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        return bool(connection.execute(text(query)).scalar_one())
-
-
 @pytest.mark.parametrize("step", ["before the answer", "between answer and note"])
 def test_a_killed_trainer_loses_nothing_and_the_next_one_sends_by_the_same_id(
     engine: Engine, database_url: str, tmp_path: Path, step: str
 ) -> None:
-    schema, gate = define(engine), threading.Event()
+    schema, killed, answered = define(engine), threading.Event(), threading.Event()
 
-    def behave(handler: BaseHTTPRequestHandler) -> None:
-        gate.wait(120)
-        accept(handler)
+    with trainer(database_url, tmp_path / "first") as process, receiving() as receiver:
 
-    with receiving(behave) as receiver:
+        def behave(handler: BaseHTTPRequestHandler) -> None:
+            os.killpg(process.pid, signal.SIGSTOP)  # so that it reads no answer
+            if step == "before the answer":
+                answered.set()
+                killed.wait(120)
+            else:
+                accept(handler)
+                answered.set()
+
+        receiver.behave = behave
         make_hook(engine, receiver.url, types=["morrow.version.released"])
         for version in ("1", "2", "3"):
             note(engine, schema, version, "release", now=datetime.now(UTC))
-        with trainer(database_url, tmp_path / "first") as process:
-            receiver.wait_for(1)
-            if step == "before the answer":
-                kill(process)
-            else:
-                with engine.begin() as connection:
-                    connection.execute(text("SELECT FROM deliveries FOR UPDATE"))
-                    gate.set()
-                    wait_until(lambda: is_waiting_for_a_lock(engine))
-                    kill(process)
-        gate.set()
+        assert answered.wait(120)
+        kill(process)
+        killed.set()
+        receiver.behave = accept
         assert states_of(engine) == ["waiting"] * 3
         let_claims_run_out(engine)
         with trainer(database_url, tmp_path / "second"):
@@ -104,10 +100,32 @@ def test_two_trainers_send_each_event_once(engine: Engine, database_url: str, tm
                 for schema in tasks:
                     note(engine, schema, str(version), "release", now=datetime.now(UTC))
             wait_until(lambda: states_of(engine) == ["delivered"] * 40)
-        assert len(receiver.ids) == len({*receiver.ids}) == 40
+        with engine.connect() as connection:
+            num_failed = find_hook(connection, "ops").num_failed  # none, unless the machine is too busy to answer
+        assert len({*receiver.ids}) == 40 <= len(receiver.ids) <= 40 + num_failed
         for schema in tasks:
             seen = [one.event["data"]["version"] for one in receiver.got if one.event["subject"] == schema.task.name]
-            assert seen == list(map(str, range(10)))
+            assert list(dict.fromkeys(seen)) == list(map(str, range(10)))
+
+
+def test_a_trainer_goes_on_and_stops_while_a_receiver_is_slow(
+    engine: Engine, database_url: str, tmp_path: Path
+) -> None:
+    heartbeat, gate = tmp_path / "home" / HEARTBEAT_FILE, threading.Event()
+
+    def behave(_handler: BaseHTTPRequestHandler) -> None:
+        gate.wait(120)
+
+    with receiving(behave) as receiver:
+        make_hook(engine, receiver.url)
+        note(engine, define(engine), "1", "release", now=datetime.now(UTC))
+        with trainer(database_url, tmp_path / "home") as process:
+            receiver.wait_for(1)
+            ticked_at = heartbeat.stat().st_mtime_ns
+            wait_until(lambda: heartbeat.stat().st_mtime_ns > ticked_at)
+            process.terminate()
+            assert process.wait(60) == 0
+        gate.set()
 
 
 def test_a_running_trainer_reports_a_version_that_has_expired(
