@@ -178,7 +178,9 @@ def test_a_file_of_many_events_is_no_correction(tmp_path: Path) -> None:
     file.write_text("[]")
     said = say(f"http://{HOST}:1", "events", "correct", "flights", str(file))
     assert said.code == 1
-    assert said.err.strip() == f"{file}: is not one event: a JSON object"
+    assert said.err.startswith(
+        f"{file}: is not one event, a JSON object: run morrow events show flights ID > event.json"
+    )
 
 
 def test_an_absent_api_is_said() -> None:
