@@ -279,13 +279,9 @@ async def test_what_may_be_asked_is_a_page_that_needs_no_internet(client: httpx.
     page = (await client.get("/docs")).text
     for shown in ("/tasks/{task}/override", "coverage", "openapi.json"):
         assert shown in page
-    for text in (
-        "http-equiv",
-        "&#39;http://morrow/",
-        "https://example.com/hooks/morrow",
-    ):  # requests and bodies to copy
-        page = page.replace(text, "")
-    assert "http" not in page
+    for copied in ("&#39;http://morrow/", "https://example.com/hooks/morrow"):  # in requests and bodies
+        page = page.replace(copied, "")
+    assert "://" not in page
 
 
 async def test_without_a_database_the_page_still_shows_what_answers(tmp_path: Path) -> None:
