@@ -60,10 +60,11 @@ $(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt
 
 # Generators of clients need other versions of some libraries than Morrow, so they have an environment of their own.
 $(GENERATORS)/.installed: tests/generators/requirements.txt tests/generators/package-lock.json $(INSTALLED)
+	@rm -f $@
 	@echo "Installing generators of clients into $(GENERATORS) ..."
 	@mkdir -p $(GENERATORS)/typescript
 	@cp tests/generators/package.json tests/generators/package-lock.json $(GENERATORS)/typescript
 	@$(PYTHON) -m venv --without-pip $(GENERATORS) && \
 		$(BIN)/uv pip install --quiet --python $(GENERATORS)/bin/python --requirement tests/generators/requirements.txt && \
-		(! command -v npm >/dev/null || npm ci --silent --no-audit --no-fund --prefix $(GENERATORS)/typescript) && \
+		(! command -v npm >/dev/null || npm ci --silent --no-audit --no-fund --fetch-retries=1 --fetch-timeout=60000 --prefix $(GENERATORS)/typescript) && \
 		touch $@ || echo "They could not be installed: the tests with them are skipped."

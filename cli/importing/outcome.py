@@ -121,8 +121,8 @@ def _say_corrections(task: str, imported: Imported) -> list[str]:
     return [
         f"To correct a stored event: morrow events show {task} {event_id} > event.json, change that file, and run: "
         f"morrow events correct {task} event.json",
-        f"If this file corrects an earlier one, retract that import (morrow events history {task} lists them: "
-        f"morrow events retract {task} --import ID), and import this file again.",
+        "If this file has every row of an earlier import, and only then, retract that one (morrow events history "
+        f"{task} lists them: morrow events retract {task} --import ID), and import this file again with --again.",
     ]
 
 

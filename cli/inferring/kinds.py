@@ -191,10 +191,12 @@ def _judge_numbers(  # noqa: PLR0911 one for each reason
     key = suggest_name(column.name).lower()
     read = [style.read(text) for text in counts]
     is_whole = all(isinstance(number, int) for number in read)
-    if any(re.match(r"0\d", text) for text in counts):
-        return found("category", "digits that begin with 0, as in codes")
     if is_whole and len(counts) == num_rows > _FEW_CODES and _ID.search(key):
         return found("none", "an id of the row")
+    if any(re.match(r"0\d", text) for text in counts):
+        if len(counts) > max(_FEW_CODES, num_rows // 2):
+            return found("none", "nearly every row has a code of its own")
+        return found("category", "digits that begin with 0, as in codes")
     if is_whole and len(counts) > max(_FEW_CODES, num_rows // 10) and _ID.search(key):
         return found(
             "none", "numbers that look like ids, by their name; --kind COLUMN=category takes them all the same"

@@ -36,6 +36,8 @@ _NAMES = {
 }
 _BLOCK_BYTES = 2**20
 _SAMPLE_LINES = 200
+# Titles above a header are told from rows only if there are some rows, and more than two cells in each.
+_FEWEST_LINES, _FEWEST_CELLS, _MOST_TITLES = 5, 3, 20
 _SAMPLE_CHARACTERS = 2**18
 _BAD = re.compile("[\udc80-\udcff]")
 _GOOD = re.compile("[\u0080-\ud7ff\ue000-\U0010ffff]")
@@ -46,6 +48,7 @@ _FOREIGN_WORD = re.compile(rb"(?<![A-Za-z\xa1-\xff])[\xa1-\xff]{4,}(?![A-Za-z\xa
 _WESTERN_WORD = re.compile(rb"[A-Za-z][\xa1-\xff]|[\xa1-\xff][A-Za-z]")
 _FEWEST_WORDS = 3
 _ESCAPE = re.compile(r"\\([\\\"'])")
+_FIGURES = re.compile(r"[\d.,:/ +-]*\d[\d.,:/ +-]*")
 _SEP_LINE = re.compile(r"sep=(.)\s*", re.IGNORECASE)
 
 
@@ -53,7 +56,8 @@ _SEP_LINE = re.compile(r"sep=(.)\s*", re.IGNORECASE)
 class Dialect:
     """How the lines of a file are written.
 
-    `has_sep_line`: the first line only names the separator, as Excel writes it. `skips_spaces`: after separators.
+    `has_sep_line`: the first line only names the separator, as Excel writes it. `num_titles`: lines behind it that say
+    what the file is, above the header. `skips_spaces`: after separators.
     `is_escaped`: quotation marks inside cells are written with a backslash, as MySQL and Spark do.
     """
 
@@ -63,13 +67,20 @@ class Dialect:
     skips_spaces: bool = False
     has_sep_line: bool = False
     is_escaped: bool = False
+    num_titles: int = 0
+
+    @property
+    def num_above(self) -> int:
+        """The lines above the header."""
+        return self.has_sep_line + self.num_titles
 
     def describe(self) -> str:
         """In words, for people."""
         separated = _SEPARATORS.get(self.separator, repr(self.separator))
         quoted = "" if self.quote == '"' else f", quoted by {self.quote}"
         escaped = f", with \\{self.quote} inside cells" if self.is_escaped else ""
-        return f"{name_encoding(self.encoding)}, separated by {separated}{quoted}{escaped}"
+        header = f", with the names of the columns in line {self.num_above + 1}" if self.num_titles else ""
+        return f"{name_encoding(self.encoding)}, separated by {separated}{quoted}{escaped}{header}"
 
 
 def name_encoding(encoding: str) -> str:
@@ -151,16 +162,22 @@ def is_broken(text: str) -> bool:
 
 def find_dialect(lines: Iterator[str], encoding: str, options: Options) -> Dialect:
     """The dialect of a file by its first lines. Raises InvalidInput for an option that makes no sense."""
-    sample = _take(lines)
-    has_sep_line = bool(sample) and _SEP_LINE.fullmatch(sample[0]) is not None
-    named = sample[0].strip()[4:5] if has_sep_line else None
-    rows = sample[1:] if has_sep_line else sample
+    numbered = _take(lines)
+    has_sep_line = bool(numbered) and _SEP_LINE.fullmatch(numbered[0][1]) is not None
+    named = numbered[0][1].strip()[4:5] if has_sep_line else None
+    numbered = numbered[1:] if has_sep_line else numbered
     quote = _one_character("--quote", options.quote, {"none": "\x00"}) or '"'
-    separator = _one_character("--separator", options.separator, _WORDS) or named or _find_separator(rows, quote)
+    given = _one_character("--separator", options.separator, _WORDS) or named
+    texts = [row for _, row in numbered]
+    likely = given or _find_separator(texts[len(numbered) // 2 :], quote)
+    above = _find_titles(texts, likely, quote)
+    num_titles = numbered[above][0] - has_sep_line if above else 0
+    rows = [row for _, row in numbered[above:]]
+    separator = given or _find_separator(rows, quote)
     if options.quote is None and _is_quoted_by("'", rows, separator):
         quote = "'"
     is_escaped = _is_escaped(rows, separator, quote)
-    return Dialect(encoding, separator, quote, _skips_spaces(rows, separator), has_sep_line, is_escaped)
+    return Dialect(encoding, separator, quote, _skips_spaces(rows, separator), has_sep_line, is_escaped, num_titles)
 
 
 def unescape(line: str) -> str:
@@ -168,15 +185,30 @@ def unescape(line: str) -> str:
     return _ESCAPE.sub(lambda found: found[1] if found[1] == "\\" else found[1] * 2, line)
 
 
-def _take(lines: Iterator[str]) -> list[str]:
-    """The first lines that are not blank, cut to a sample."""
-    found: list[str] = []
+def _take(lines: Iterator[str]) -> list[tuple[int, str]]:
+    """The first lines that are not blank, cut to a sample, each with the number of lines before it."""
+    found: list[tuple[int, str]] = []
     room = _SAMPLE_CHARACTERS
-    for line in islice(lines, _SAMPLE_LINES):
+    for number, line in enumerate(islice(lines, _SAMPLE_LINES)):
         if line.strip() and room > 0:
-            found.append(line[:room])
+            found.append((number, line[:room]))
             room -= len(line)
     return found
+
+
+def _find_titles(rows: Sequence[str], separator: str, quote: str) -> int:
+    """How many of the first lines only say what the file is: far fewer of their cells are filled than of others.
+
+    The line behind them names the columns, so it holds no number and no date.
+    """
+    table = [[cell.strip() for cell in cells] for cells in csv.reader(rows, delimiter=separator, quotechar=quote)]
+    if len(table) != len(rows) or len(rows) < _FEWEST_LINES:
+        return 0
+    filled = [sum(map(bool, cells)) for cells in table]
+    usual = sorted(filled)[len(filled) // 2]
+    above = next((place for place, number in enumerate(filled) if number > usual / 2), 0)
+    is_header = 0 < above <= _MOST_TITLES and not any(map(_FIGURES.fullmatch, table[above]))
+    return above if is_header and usual >= _FEWEST_CELLS else 0
 
 
 def _one_character(option: str, given: str | None, words: dict[str, str]) -> str | None:

@@ -59,9 +59,11 @@ def look_into(open_: Callable[[], BinaryIO], options: Options) -> CsvTable:
     if (header.text if isinstance(header, Broken) else header[0]).lstrip("\ufeff ").startswith(("{", "[{")):
         raise InvalidInput([Fault("file", "is JSON, not CSV: with an event on each line, name --format ndjson")])
     if isinstance(header, Broken) and header.text.strip().isprintable():
-        raise InvalidInput([Fault("line 1", f"names the columns, and {header.reason}")])
+        raise InvalidInput([Fault(f"line {first[0]}", f"names the columns, and {header.reason}")])
     if isinstance(header, Broken) or is_broken("".join(header)):
-        raise InvalidInput([Fault("line 1", f"names no columns in {name_encoding(encoding)}: give its --encoding")])
+        raise InvalidInput(
+            [Fault(f"line {first[0]}", f"names no columns in {name_encoding(encoding)}: give its --encoding")]
+        )
     names = tuple(_BREAK.sub(" ", name.strip().lstrip("\ufeff")) for name in header)
     if any(not name.isprintable() for name in names):
         raise InvalidInput(
@@ -86,7 +88,7 @@ def _read_all(
     """All records, the header included."""
     text = open_text(stream, dialect.encoding)
     try:
-        skipped = 1 if dialect.has_sep_line else 0
+        skipped = dialect.num_above
         for number, cells in read_records(islice(text, skipped, None), dialect, width, least):
             yield number + skipped, cells
     except UnicodeError as error:

@@ -47,7 +47,7 @@ def suggest(age: JudgedAge, tolerance: float | None, max_error: float | None, *,
         needed = math.ceil(100 * tolerance * age.increase / age.allowed) / 100
         return f"guard.tolerance = {needed:g} in the task file would allow age {age.age}"
     if age.naive is not None and not age.mean < age.naive:
-        help_most = "features that tell more help most"
+        help_most = "more informative features help most"
         return help_most if is_tuned else f"training.tune = true searches for a better recipe; {help_most}"
     if max_error is not None and age.mean > max_error:
         return f"guard.max_error = {math.ceil(100 * age.mean) / 100:g} in the task file would allow age {age.age}"

@@ -144,8 +144,8 @@ def warn_of_renaming(schema: Schema) -> list[str]:
 def warn_of_dead_letters(found: Sequence[DeadLetters]) -> list[str]:
     """Warn of events about the task that a hook has given up."""
     return [
-        f"the hook {one.hook} has given up {say_count(one.num_events, 'event')} about the task (last answer: "
-        f"{one.answer}): repair its receiver, then send them again with morrow hooks retry {one.hook}"
+        f"the hook {one.hook} has given up {say_count(one.num_events, 'event')} about the task: morrow hooks list "
+        f"shows why; repair its receiver, then send them again with morrow hooks retry {one.hook}"
         for one in found
     ]
 

@@ -65,4 +65,5 @@ _LIST = text("""
     ) AS bound
     WHERE tasks.lifecycle IN ('active', 'paused')
         AND NOT EXISTS (SELECT FROM expiries WHERE release_id = bound.id AND type = :expired)
+    ORDER BY tasks.id
 """)

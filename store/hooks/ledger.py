@@ -8,7 +8,7 @@ from sqlalchemy import Connection, delete, exists, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from contracts.errors import Conflict, NotFound
-from store.database import hooks
+from store.database import deliveries, hooks
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,10 @@ class HookCounts:
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """Events of one task that a hook has given up, and what its receiver answered last."""
+    """Events of one task that a hook has given up."""
 
     hook: str
     num_events: int
-    answer: str | None
 
 
 def add_hook(
@@ -115,6 +114,7 @@ def find_hook(connection: Connection, name: str) -> Hook:
 def remove_hook(connection: Connection, name: str) -> Hook:
     """Remove a hook with all its events; returns it as it was. Raises NotFound."""
     removed = find_hook(connection, name)
+    connection.execute(delete(deliveries).where(deliveries.c.hook_id == removed.hook_id))  # in the order of a delivery
     connection.execute(delete(hooks).where(hooks.c.id == removed.hook_id))
     return removed
 
@@ -135,7 +135,7 @@ def count_events(connection: Connection) -> Sequence[HookCounts]:
 def list_dead_letters(connection: Connection, task_id: int) -> Sequence[DeadLetters]:
     """What each hook has given up of a task, by the name of the hook."""
     found = connection.execute(_LIST_DEAD, {"task_id": task_id})
-    return [DeadLetters(row.name, row.num_events, row.answer) for row in found]
+    return [DeadLetters(row.name, row.num_events) for row in found]
 
 
 # Events that are not delivered have indexes, so delivered ones are never counted. A test, which is about no task, is no
@@ -167,8 +167,7 @@ _LIST = text(f"""
 """)  # noqa: S608 our own text
 
 _LIST_DEAD = text("""
-    SELECT hooks.name, count(*) AS num_events,
-        (array_agg(deliveries.answer ORDER BY deliveries.id DESC))[1] AS answer
+    SELECT hooks.name, count(*) AS num_events
     FROM deliveries JOIN hooks ON hooks.id = deliveries.hook_id
     WHERE deliveries.state = 'dead' AND deliveries.task_id = :task_id
     GROUP BY hooks.name ORDER BY hooks.name

@@ -6,7 +6,7 @@ to one hook in the order of their rows: a later one waits until the earlier one 
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -28,7 +28,7 @@ class Delivery:
     hook_id: int
     hook: str
     url: str
-    secret: bytes
+    secret: bytes = field(repr=False)
     event_id: UUID
     event_type: str
     data: str

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 _FOLDER = Path(sys.prefix) / "generators"
+# Whether the installation has come to its end.
+IS_INSTALLED = (_FOLDER / ".installed").exists()
 PYTHON_CLIENT = _FOLDER / "bin" / "openapi-python-client"
 # Where npm has put its packages.
 NODE_MODULES = _FOLDER / "typescript" / "node_modules"

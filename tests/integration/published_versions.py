@@ -106,7 +106,7 @@ def history(engine: Engine, schema: Schema) -> list[Release]:
 
 async def wait_for(client: httpx.AsyncClient, path: str, is_met: Callable[[Any], bool], **options: Any) -> Any:
     """Ask again and again until the JSON answer is as expected; returns it."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while True:
             found = (await client.get(path, **options)).json()
             if is_met(found):

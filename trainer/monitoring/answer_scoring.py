@@ -85,6 +85,7 @@ class AnswerScoring:
             try:
                 with self._engine.begin() as connection:
                     num_read += self._score_task(connection, schema, now)
+                self._failed = {one for one in self._failed if one[0] != schema.task.name}
             except Exception as error:  # a bug in one task must not stop the others
                 if name_outage(error) is not None and not is_locked(error):
                     raise

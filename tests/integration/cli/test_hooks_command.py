@@ -29,6 +29,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "hooks.md"
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is busy with other tests may take long for a request."""
     be_patient(monkeypatch)
+    monkeypatch.setattr("cli.commands.hooks._WAIT_SECONDS", 120.0)
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ from sqlalchemy import Engine
 from service.app import make_app
 from service.openapi.examples import Example
 from tests.integration.api_process import Running
-from tests.integration.generators import MISSING, PYTHON_CLIENT, printed_command, printed_program, run
+from tests.integration.generators import IS_INSTALLED, MISSING, PYTHON_CLIENT, printed_command, printed_program, run
 from tests.integration.played_examples import of_suffix, play
 from tests.integration.service_app import DEAD_DATABASE, service_settings, serving
 
-pytestmark = [pytest.mark.anyio, pytest.mark.skipif(not PYTHON_CLIENT.exists(), reason=MISSING)]
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(not (IS_INSTALLED and PYTHON_CLIENT.exists()), reason=MISSING)]
 
 PACKAGE = "morrow_api"
 SUFFIX = "_py"

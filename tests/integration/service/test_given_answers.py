@@ -71,7 +71,7 @@ async def ask(client: httpx.AsyncClient, seed: int, count: int, first: int = CUT
 async def await_log(engine: Engine, answers: Answers) -> None:
     """Wait until all of these are in the log."""
     query = text("SELECT count(*) FROM predictions WHERE CAST(id AS text) = ANY(:ids)")
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while True:
             with engine.connect() as connection:
                 if connection.execute(query, {"ids": [one["id"] for one in answers]}).scalar_one() == len(answers):
@@ -298,7 +298,7 @@ async def test_the_page_and_the_metrics_show_the_figures(database_url: str, engi
         assert "Answers that were given" in page
         found = await read_figures(client)
         assert f"{100 * found['3', 0]['coverage']:.1f} %" in page
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while "morrow_answers_error" not in (samples := await scrape(client)):
                 await anyio.sleep(0.05)
     for name, figure in (

@@ -37,7 +37,7 @@ async def ask_many(client: httpx.AsyncClient, *rows: dict[str, Any]) -> list[dic
 
 async def await_rows(engine: Engine, count: int) -> list[Any]:
     """The rows of the log, once there are `count`, in the order of their ids."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while len(rows := read_rows(engine)) < count:
             await anyio.sleep(0.02)
     return rows

@@ -18,6 +18,7 @@ from tests.e2e.processes import process
 from tests.integration.api_process import Running
 from tests.integration.generators import (
     GENERATOR,
+    IS_INSTALLED,
     MISSING_NODE,
     NODE,
     NODE_MODULES,
@@ -31,7 +32,7 @@ from tests.servers import wait_until_healthy
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.skipif(NODE is None or not NODE_MODULES.exists(), reason=MISSING_NODE),
+    pytest.mark.skipif(NODE is None or not (IS_INSTALLED and NODE_MODULES.exists()), reason=MISSING_NODE),
 ]
 
 COMPILER_OPTIONS = {

@@ -190,7 +190,7 @@ def test_an_event_that_was_given_up_is_a_dead_letter_of_its_task_until_it_is_ret
         note_failed(connection, claimed, "500 Internal Server Error", NOW, due_at=None)
         (letters,) = list_dead_letters(connection, schema.task_id)
         (listed,) = list_hooks(connection)
-    assert (letters.hook, letters.num_events, letters.answer) == ("ops", 1, "500 Internal Server Error")
+    assert (letters.hook, letters.num_events) == ("ops", 1)
     assert (listed.num_dead, listed.num_failed, listed.answer) == (1, 1, "500 Internal Server Error")
     assert claim(engine, after=timedelta(days=1)) == []
     with engine.begin() as connection:

@@ -87,7 +87,7 @@ async def test_every_panel_and_every_alert_finds_its_series_after_a_cycle(
     name, at = schema.task.name, format_moment(cutoff_after(8))
     question = {"task": name, "at": at, "x": "0.5", "kind": "a", "coverage": "0.8"}
     async with serving(service_settings(database_url, tmp_path / "api", mlflow_url=mlflow_url)) as client:
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             while (answer := await client.get("/predict", params=question)).status_code != 200:
                 await anyio.sleep(0.05)
             while (await client.get(f"/predictions/{answer.json()['id']}")).status_code != 200:

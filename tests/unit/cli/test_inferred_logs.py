@@ -173,3 +173,37 @@ def test_classes_of_which_most_are_numbers_may_be_an_amount(tmp_path: Path) -> N
     file.write_text("at,n,outcome\n" + "\n".join(rows))
     (note,) = [one for one in infer_file(file).notes if "classes are numbers" in one]
     assert note.endswith("if outcome is an amount, run infer again with --force --kind outcome=number.")
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        "Plant: North;Export of 03.01.2025 08:12\r\n\r\n",
+        "Export;;;;\r\n",
+        "sep=;\r\nPlant: North\r\nZone: local; summer time\r\n\r\n",
+    ],
+)
+def test_lines_above_the_header_are_passed_over(tmp_path: Path, above: str) -> None:
+    file = logged(tmp_path / "air.csv")
+    file.write_bytes(above.encode() + file.read_bytes().removeprefix(b"\xef\xbb\xbf"))
+    inferred = infer_file(file, Options(timezone="UTC"))
+    assert inferred.summary.startswith("regression of pm2_5 by 2 features")
+    assert f"{NUM_ROWS:,} are valid and 0 would be refused" in inferred.notes[0]
+
+
+def test_a_first_row_of_figures_is_no_header_below_a_title(tmp_path: Path) -> None:
+    file = tmp_path / "bare.csv"
+    file.write_text("a\n" + "\n".join(f"2024-01-01T{k:02}:00:00Z,{k},{k / 3},{k % 5}" for k in range(20)))
+    with pytest.raises(InvalidInput, match="has no rows below its header"):
+        infer_file(file)
+
+
+def test_numbers_of_rows_with_leading_zeros_become_ids(tmp_path: Path) -> None:
+    file = tmp_path / "loans.csv"
+    lines = [
+        f"{k:07},{BEGIN + timedelta(hours=k):%Y-%m-%dT%H:%M:%SZ},{k % 60},{('open', 'shut')[k % 2]}" for k in range(900)
+    ]
+    file.write_text("\n".join(["Application No,opened,words,outcome", *lines, *lines[:9]]))
+    inferred = infer_file(file)
+    assert inferred.import_command.endswith("--id-from 'Application No'")
+    assert "Application No: nearly every row has a code of its own" in inferred.text
