@@ -36,7 +36,7 @@ _NAMES = {
 }
 _BLOCK_BYTES = 2**20
 _SAMPLE_LINES = 200
-# Titles above a header are told from rows only if there are some rows, and more than two cells in each.
+# Titles are recognised only above several rows of more than two cells each.
 _FEWEST_LINES, _FEWEST_CELLS, _MOST_TITLES = 5, 3, 20
 _SAMPLE_CHARACTERS = 2**18
 _BAD = re.compile("[\udc80-\udcff]")
