@@ -13,12 +13,12 @@ from typing import Any
 
 import typer
 
+from cli.command_group import Commands, Version
 from cli.commands import events, hooks, keys, refused, runs, task
 from cli.commands.backtest import backtest
 from cli.commands.completion import answer_completions, completion
 from cli.commands.cycle import cycle
 from cli.commands.doctor import doctor
-from cli.commands.group import Commands, Version
 from cli.commands.predict import predict
 from cli.commands.release import override, rollback
 from cli.commands.replay import replay

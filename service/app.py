@@ -47,15 +47,15 @@ from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from service.web.access_log import AccessLog
 from service.web.answered_requests import AnsweredRequests, NoteAnswers
-from service.web.api_keys import ApiKeys
 from service.web.auth import AuthenticationMiddleware, Authenticator
 from service.web.body_budget import BodyBudget
 from service.web.error_responses import handle_errors
 from service.web.html import StaticPages
+from service.web.keys.api_keys import ApiKeys
+from service.web.keys.task_access import require_task
 from service.web.preconditions import RefusePreconditions
 from service.web.raw_endpoint import RawEndpoint
 from service.web.request_ids import RequestIds
-from service.web.task_access import require_task
 from store.engine import make_engine
 
 VERSION = "0.1.0"

@@ -22,7 +22,7 @@ _NEVER_GLOBAL = (IPv4Network("192.88.99.0/24"), IPv4Network("168.63.129.16/32"),
 def read_receiver(url: str, allowed: Sequence[Network]) -> str:
     """The address of a receiver. Raises ValueError with a sentence if no hook can send there.
 
-    Names are not resolved here. `allowed` are networks beyond the public internet, where plain http will do.
+    Names are not resolved here. `allowed` are networks beyond the public internet, which plain http may reach too.
     """
     if len(url) > MAX_URL:
         raise ValueError(f"is longer than {MAX_URL} characters")

@@ -15,7 +15,7 @@ from service.models.follower import Follower
 from service.models.forecaster import Forecaster
 from service.models.replaced_mappings import Derived
 from service.models.task_states.task_state import RegistryState
-from service.web.task_access import tasks_of
+from service.web.keys.task_access import tasks_of
 
 
 def health_router(follower: Follower, metrics: Metrics) -> APIRouter:

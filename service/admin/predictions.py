@@ -14,8 +14,8 @@ from service.admin import answers
 from service.database import Store
 from service.validation.json_types import Moment
 from service.validation.names import printable
+from service.web.keys.task_access import tasks_of
 from service.web.parameters import takes_only
-from service.web.task_access import tasks_of
 from store.predictions.ids import read_id
 from store.predictions.lookups import LoggedPrediction, find_prediction
 

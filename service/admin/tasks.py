@@ -50,9 +50,9 @@ from service.models.task_states.task_state import RegistryState, TaskState, next
 from service.server.worker_heartbeats import WorkerHeartbeats
 from service.settings import ServiceSettings
 from service.web.bodies import read_body
+from service.web.keys.task_access import tasks_of
 from service.web.parameters import MAX_NAME, WITHOUT_NUL, TaskInPath, check_texts, takes_only
 from service.web.preconditions import etag_of, read_preconditions
-from service.web.task_access import tasks_of
 from store.cycles.ledger import Cycle, list_readable_cycles
 from store.errors import SpecUnreadable
 from store.events.reading.counts import find_newest, has_unreadable

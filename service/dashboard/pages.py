@@ -37,8 +37,8 @@ from service.metrics import Metrics
 from service.models.follower import Follower
 from service.settings import ServiceSettings
 from service.web.html import answer_page
+from service.web.keys.task_access import tasks_of
 from service.web.parameters import TaskInPath, read_moment, takes_only
-from service.web.task_access import tasks_of
 
 
 def pages_router(store: Store, follower: Follower, settings: ServiceSettings, metrics: Metrics) -> APIRouter:

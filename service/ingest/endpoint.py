@@ -39,9 +39,9 @@ from service.validation.rules import Refusal, RowRules
 from service.web.bodies import NDJSON, RequestBody
 from service.web.encoded_answer import EncodedAnswer
 from service.web.error_responses import problem_of
+from service.web.keys.task_access import require_task, tasks_of
 from service.web.parameters import check_parameters, read_flag, read_id
 from service.web.preconditions import Preconditions, etag_line, read_preconditions, refuse_preconditions
-from service.web.task_access import require_task, tasks_of
 from store.events.batches import Event, EventBatch
 from store.events.imports import require_open
 from store.events.stored_event import find_event

@@ -18,7 +18,7 @@ from contracts.errors import MorrowError, Unavailable
 from service.database import Store
 from service.ingest.schema_versions import append, group_by_schema, validate_one
 from service.validation.rules import Refusal, RowRules, compile_rules
-from service.web.task_access import require_task
+from service.web.keys.task_access import require_task
 from store.errors import Locked
 from store.events.batches import Event, EventBatch
 from store.events.writes import Rejection, record_rejections

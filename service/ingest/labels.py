@@ -33,9 +33,9 @@ from service.validation.rules import Refusal, RowRules, compile_rules
 from service.web.bodies import NDJSON, RequestBody
 from service.web.encoded_answer import EncodedAnswer
 from service.web.error_responses import problem_of
+from service.web.keys.task_access import require_task, tasks_of
 from service.web.parameters import check_parameters
 from service.web.preconditions import refuse_preconditions
-from service.web.task_access import require_task, tasks_of
 from store.events.writes import record_rejections
 from store.labels.late_labels import Label, append_labels
 from store.tasks.catalog import Schema

@@ -167,7 +167,7 @@ def describe_components(answers: Collection[type[msgspec.Struct]]) -> dict[str, 
 
 
 def _open_objects(shape: Any) -> Any:
-    """The same, where objects without members say that they have any: generators of types would give them none."""
+    """The same, in which objects without members say that they have any: generators of types would give them none."""
     if isinstance(shape, list):
         return [*map(_open_objects, shape)]
     if not isinstance(shape, dict):

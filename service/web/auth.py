@@ -19,11 +19,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from contracts.errors import MorrowError
 from service.errors import Forbidden, Unauthenticated
 from service.settings import ServiceSettings
-from service.web.api_keys import ApiKeys
 from service.web.error_responses import problem_of
 from service.web.html import accepts_html, answer_page, is_page
+from service.web.keys.api_keys import ApiKeys
+from service.web.keys.task_access import RequireTask, limit_to_tasks
 from service.web.problems import PROBLEM
-from service.web.task_access import RequireTask, limit_to_tasks
 from store.api_keys import Scope as KeyScope
 
 HEALTH = frozenset({"/livez", "/readyz"})

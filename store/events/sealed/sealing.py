@@ -10,7 +10,6 @@ there. Events with several revisions, erased ones and odd rows stay in the table
 which statuses look at.
 """
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,11 +21,10 @@ from sqlalchemy import Connection, Engine, func, select, text
 
 from contracts.clock import from_micros, to_micros
 from contracts.errors import Conflict
-from contracts.failure import Failure, FailureCode
 from store.database import FIRST_MOMENT, LAST_MOMENT, sealed_files
-from store.errors import StoreOutage
 from store.events.lookups import is_readable
 from store.events.row_forms import NUMBER
+from store.events.sealed.earlier_writers import await_earlier_writers
 from store.events.sealed.manifest import (
     ADD_IDS,
     MAX_FILES,
@@ -45,7 +43,6 @@ from store.tasks.catalog import Schema
 KEPT_NEWEST, KEPT_OLDEST = 50_000, 1_001
 ROWS_PER_FILE = 100_000
 _MAX_LABELS = 200
-_PAUSE_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -238,7 +235,7 @@ def _read(connection: Connection, given: dict[str, Any]) -> tuple[list[StoredRow
 
 def _move(engine: Engine, schema: Schema, file: SealedFile, limits: Limits) -> int:
     """Let the rows of a named file leave the table; returns how many have left it."""
-    _await_earlier(engine, limits.wait_seconds)
+    await_earlier_writers(engine, limits.wait_seconds)
     rows = SealedFiles().read(file)
     num_moved = 0
     for start in range(file.num_moved, file.num_rows, limits.rows_per_batch):
@@ -284,22 +281,6 @@ def _move_batch(connection: Connection, schema: Schema, file: SealedFile, start:
     return int(connection.execute(_MOVE, {**key, **window_grid(schema.task)}).scalar_one())
 
 
-def _await_earlier(engine: Engine, seconds: float) -> None:
-    """Wait until every transaction that may have missed the ids of a file, and could store one of them, has ended."""
-    deadline = time.monotonic() + seconds
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        open_now = set(connection.execute(_WRITERS).scalars())
-        while open_now:
-            if time.monotonic() > deadline:
-                reason = (
-                    f"A transaction has held a lock on the table of events for more than {seconds:g} s: find it in "
-                    "pg_stat_activity, and seal again."
-                )
-                raise StoreOutage(Failure(FailureCode.STORE_BUSY, reason))
-            time.sleep(_PAUSE_SECONDS)
-            open_now &= set(connection.execute(_WRITERS).scalars())
-
-
 _TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtext('morrow.sealing'), :task_id)")
 _TARGETS = text("SELECT id, spec -> 'target' ->> 'kind' AS kind FROM schemas WHERE task_id = :task_id")
 _CURRENT = f"FROM events WHERE task_id = :task_id AND superseded_at IS NULL AND {is_readable('at')}"
@@ -341,14 +322,6 @@ _CANDIDATES = text(f"""
     {_SEALABLE}
         AND (at > :last_at OR event_id COLLATE "C" > :last_id)
     ORDER BY at, event_id COLLATE "C" LIMIT :size
-""")
-
-_WRITERS = text("""
-    SELECT DISTINCT virtualtransaction FROM pg_locks
-    WHERE locktype = 'relation' AND (
-            (relation = CAST('events' AS regclass) AND mode <> 'AccessShareLock')
-            OR relation = CAST('sealed_ids' AS regclass)
-        ) AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid()
 """)
 
 _BATCH = text("""

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from contracts.clock import format_moment
 from service.app import App, make_app
-from service.web.api_keys import FILE
+from service.web.keys.api_keys import FILE
 from store.api_keys import Key, digest_key
 from store.api_keys import Scope as KeyScope
 from tests.integration.artefacts import CUTOFF, WEEK, place_version

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, QueuePool, event, text
 
 from service.database import Store
 from service.errors import Throttled, Unauthenticated
-from service.web.api_keys import FILE, ApiKeys
+from service.web.keys.api_keys import FILE, ApiKeys
 from store.api_keys import id_of, revoke_key
 from tests.integration.api_keys import NOW, make_key, problem, sent
 from tests.integration.service_app import DEAD_DATABASE, service_settings, serving
