@@ -72,7 +72,7 @@ def _default(name: str, field: FieldInfo) -> str:
     if isinstance(value, bool):
         return code(str(value).lower())
     if isinstance(value, tuple):
-        return code(str(list(value)))
+        return code(str(list(value))) if value else "empty"
     return code(str(value))
 
 
